@@ -27,7 +27,7 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes

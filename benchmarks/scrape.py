@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.ids import AllocationID, PodUID

@@ -6,6 +6,7 @@ Generated stubs refuse to run with an older grpcio than the one that made them (
 import errno
 import socket
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -101,6 +102,19 @@ def is_served(path: Path) -> bool:
     """Return whether a server listens there, as far as can be found without waiting."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
         return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}
+
+
+@dataclass(frozen=True, slots=True)
+class PluginStanding:
+    """How one resource, or driver, stands with the kubelet. served: its socket listens.
+
+    failure: what kept it from that, or what the kubelet answered.
+    """
+
+    resource: str
+    served: bool
+    registered: bool
+    failure: str | None
 
 
 Answer = TypeVar("Answer")

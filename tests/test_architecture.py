@@ -46,8 +46,8 @@ MAY_IMPORT = {
     | {"http_server", "kube", "kubelet", "runtime", "limits", "grants"}
     | {"isolation", "view"},
     "agent": VALUES
-    | {"deviceplugin", "dra", "grants", "isolation", "kube", "kubelet", "legacy", "limits"}
-    | {"monitor", "node_status", "runtime", "settings", "volume"},
+    | {"deviceplugin", "dra", "grants", "grpc_wire", "isolation", "kube", "kubelet", "legacy"}
+    | {"limits", "monitor", "node_status", "runtime", "settings", "volume"},
     "sim": VALUES
     | {
         "http_server",

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource
 from gpumanager.monitor.look import SOUND

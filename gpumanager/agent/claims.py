@@ -29,8 +29,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.names import CLAIM_DRIVER, CLAIMS
 from gpumanager.runtime.cdi_support import obstacle_of
-from gpumanager.runtime.processes import Containers
-from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.runtime.processes import Containers, GpuTenants
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 

@@ -5,12 +5,12 @@ import os
 
 from gpumanager.agent.interfaces import Interfaces
 from gpumanager.gpu.discovery import DeviceDiscovery, joined
-from gpumanager.gpu.health.checks import checks_of
 from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.health.prober import ProbeTiming
 from gpumanager.gpu.health.reports import NodeReports
 from gpumanager.gpu.health.state import RecoveryPolicy
 from gpumanager.gpu.health.watch import HealthRules, HealthWatch
+from gpumanager.gpu.health.xids import checks_of
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.node import Node
 from gpumanager.settings import AgentSettings
@@ -22,8 +22,8 @@ FATAL_FACTOR = 4
 def health_watch(
     settings: AgentSettings,
     node: Node,
-    reports: NodeReports | None = None,
-    judged: asyncio.Event | None = None,
+    reports: NodeReports,
+    judged: asyncio.Event,
 ) -> HealthWatch:
     """Over the node's GPUs, and those that containers hold though they are missing. judged: as
     `HealthWatch` has it."""

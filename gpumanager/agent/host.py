@@ -12,14 +12,13 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.kernel_modules import HostKernel, load_modules
 from gpumanager.gpu.nvml_library import LIBRARY
 from gpumanager.names import CONTAINER_DRIVER
-from gpumanager.runtime.cri import ContainerRuntime
-from gpumanager.runtime.endpoint import candidates, parse_endpoint
-from gpumanager.runtime.values import LiveContainers
+from gpumanager.runtime.cri import ContainerRuntime, candidates, parse_endpoint
+from gpumanager.runtime.status import LiveContainers
 from gpumanager.settings import LOAD_MISSING, OVER_COMPAT, AgentSettings
 from gpumanager.volume.config import VolumeConfig
 from gpumanager.volume.driver import find_nvml
 from gpumanager.volume.manager import publish
-from gpumanager.volume.mounted import prune_unused
+from gpumanager.volume.mirror import prune_unused
 from gpumanager.volume.shims import Shims
 from gpumanager.volume.values import DriverVolumes
 

@@ -19,6 +19,7 @@ from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.grants.node import Node
 from gpumanager.grants.offers import OfferFile, offered_by
+from gpumanager.grpc_wire import PluginStanding
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.table import Isolations
@@ -39,18 +40,6 @@ log = logging.getLogger(__name__)
 
 RECONCILE_SECONDS: Final = 10.0
 """Between two reconciliations, or less by --allocation-check-period."""
-
-
-class PluginStanding(Protocol):
-    """How one resource, or driver, stands with the kubelet."""
-
-    @property
-    def resource(self) -> str: ...
-    @property
-    def registered(self) -> bool: ...
-    @property
-    def failure(self) -> str | None:
-        """What kept it from that, or what the kubelet answered."""
 
 
 class KubeletPlugin(Protocol):

@@ -15,8 +15,7 @@ from gpumanager.legacy.checkpoint import FILE_NAME, inherited_grants
 from gpumanager.names import KUBELET_CHECKPOINT
 from gpumanager.node_status.join import Cluster, Standalone, join
 from gpumanager.runtime.cri import ContainerRuntime
-from gpumanager.runtime.processes import Containers
-from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.runtime.processes import Containers, GpuTenants
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import SkippedErrors
 from gpumanager.volume.values import DriverVolumes

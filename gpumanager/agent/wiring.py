@@ -37,8 +37,8 @@ from gpumanager.agent.state_lock import (
     until_abandoned,
     until_asked,
 )
+from gpumanager.gpu.device_attributes import cuda_version
 from gpumanager.gpu.discovery import DeviceDiscovery
-from gpumanager.gpu.driver_version import cuda_version
 from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.values import GpuUUID, Topology
@@ -60,7 +60,7 @@ from gpumanager.node_status.join import Standalone
 from gpumanager.node_status.labels import Software
 from gpumanager.node_status.manager_watch import ManagerWatch
 from gpumanager.node_status.service import Facts, NodeCluster
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers, NamedContainers

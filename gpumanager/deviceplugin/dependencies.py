@@ -13,7 +13,7 @@ from gpumanager.ids import PodUID
 from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource
 from gpumanager.placement.policies import BINPACK
-from gpumanager.runtime.values import LiveContainers
+from gpumanager.runtime.status import LiveContainers
 from gpumanager.supervisor import SkippedErrors
 
 

@@ -15,9 +15,9 @@ from typing import Final
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.register import REGISTER_SECONDS, RegistrationFailed
-from gpumanager.deviceplugin.registration import KubeletStarts, Registration, Standing
+from gpumanager.deviceplugin.registration import KubeletStarts, Registration
 from gpumanager.deviceplugin.server import ResourceServer
-from gpumanager.grpc_wire import CallTimer
+from gpumanager.grpc_wire import CallTimer, PluginStanding
 from gpumanager.names import KUBELET_SOCKET, VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET
 from gpumanager.supervisor import Supervisor
 
@@ -66,7 +66,7 @@ class DevicePlugin:
             one.on_registered = self._log_once_registered
 
     @property
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[PluginStanding, ...]:
         """How each resource stands with the kubelet now."""
         return tuple(one.standing for one in self._registrations)
 

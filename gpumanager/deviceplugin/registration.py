@@ -22,6 +22,7 @@ from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.register import register
 from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.errors import GpuManagerError
+from gpumanager.grpc_wire import PluginStanding
 
 logger = logging.getLogger(__name__)
 
@@ -68,16 +69,6 @@ class Sockets:
         False while there is no kubelet: it would delete what we make.
         """
         return now.kubelet is not None and now != self
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """State of one resource. failure: of the last attempt to register, if that failed."""
-
-    resource: str
-    served: bool
-    registered: bool
-    failure: str | None
 
 
 class KubeletStarts:
@@ -127,8 +118,8 @@ class Registration:
         server.on_unwatched = changes.wake
 
     @property
-    def standing(self) -> Standing:
-        return Standing(
+    def standing(self) -> PluginStanding:
+        return PluginStanding(
             self._server.resource,
             served=self._server.serving,
             registered=self.registered.is_set(),

@@ -18,7 +18,7 @@ from gpumanager.doctor.values import (
     well,
     wrong,
 )
-from gpumanager.gpu.driver_version import LoadedDriver
+from gpumanager.gpu.device_attributes import LoadedDriver
 from gpumanager.gpu.values import Level
 from gpumanager.units import MIB, format_bytes
 

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from gpumanager.doctor.question import Unseen
-from gpumanager.gpu.driver_version import LoadedDriver
+from gpumanager.gpu.device_attributes import LoadedDriver
 from gpumanager.gpu.values import Topology
 from gpumanager.units import Bytes
 

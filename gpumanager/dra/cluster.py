@@ -9,7 +9,7 @@ Everything else is read from the API server once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from gpumanager.grants.grant import Claimant
@@ -35,16 +35,12 @@ NOT_FOUND: Final = 404
 
 
 class NodeClaims:
-    """Claims of this driver that are allocated on one node. Kept by an informer.
-
-    changed: called after each change of one of these.
-    """
+    """Claims of this driver that are allocated on one node. Kept by an informer."""
 
     path = "/apis/resource.k8s.io/v1/resourceclaims"
 
-    def __init__(self, node: str, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, node: str) -> None:
         self._node = node
-        self._changed = changed
         self._claims: dict[str, ResourceClaim] = {}
 
     def __len__(self) -> int:
@@ -53,9 +49,8 @@ class NodeClaims:
     def get(self, uid: str) -> ResourceClaim | None:
         return self._claims.get(uid)
 
-    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Return their requests by namespace and name."""
-        return {(one.namespace, one.name): tuple(one.requests) for one in self._claims.values()}
+    def all(self) -> tuple[ResourceClaim, ...]:
+        return tuple(self._claims.values())
 
     def devices(self) -> frozenset[str]:
         """Return the names of devices that claims hold. One with admin access holds none."""
@@ -68,19 +63,15 @@ class NodeClaims:
     def put(self, item: Any) -> None:
         """Raises NotAClaim; then `ClaimCluster.claim` reads it, and raises the same."""
         uid = self.name(item)
-        known = self._claims.pop(uid, None)
+        self._claims.pop(uid, None)
         if any(one.pool == self._node for one in list_devices(item)):
             self._claims[uid] = read_claim(item)
-        if self._claims.get(uid) != known:
-            self._changed()
 
     def remove(self, item: Any) -> None:
-        if self._claims.pop(self.name(item), None):
-            self._changed()
+        self._claims.pop(self.name(item), None)
 
     def only(self, names: set[str]) -> None:
         self._claims = {uid: one for uid, one in self._claims.items() if uid in names}
-        self._changed()
 
 
 class PodClaimsStore:
@@ -120,12 +111,10 @@ class PodClaimsStore:
 class ClaimCluster:
     """One node's claims and pods at one API server."""
 
-    def __init__(
-        self, api: KubeClient, node: str, changed: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, api: KubeClient, node: str) -> None:
         self._api = api
         self._node = node
-        self.claims = NodeClaims(node, changed)
+        self.claims = NodeClaims(node)
         self.pods = PodClaimsStore()
         fields = f"spec.nodeName={node}"
         self._unprepared: dict[str, ResourceClaim] = {}
@@ -168,7 +157,7 @@ class ClaimCluster:
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Return the requests of the claims allocated on this node, by namespace and name."""
-        return self.claims.requests()
+        return {(one.namespace, one.name): tuple(one.requests) for one in self.claims.all()}
 
     def unprepared(self, uid: str) -> None:
         """Distrust what is cached of it: its next pod may come before the watch shows what happened

@@ -27,7 +27,7 @@ from gpumanager.dra.driver import ClaimDriver, ClaimRef
 from gpumanager.dra.health import HealthService
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.refusals import Refused
-from gpumanager.grpc_wire import CallTimer, NoTimer, is_served
+from gpumanager.grpc_wire import CallTimer, NoTimer, PluginStanding, is_served
 from gpumanager.names import CLAIM_DRIVER, CLAIM_REGISTRATIONS
 from gpumanager.supervisor import Supervisor
 
@@ -54,9 +54,6 @@ class CannotListen(GpuManagerError):
 
 class NotRegistered(GpuManagerError):
     """No kubelet has taken the driver yet; why, as far as known."""
-
-
-Obstacle = Callable[[], Awaitable[str]]
 
 
 async def no_obstacle() -> str:
@@ -109,20 +106,6 @@ class PluginSockets:
                     other.unlink(missing_ok=True)
 
 
-def ignore_refusal(_claim: ClaimRef, _text: str) -> None:
-    """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverStanding:
-    """How the driver stands with the kubelet. failure: what the kubelet said, if it refused us."""
-
-    resource: str
-    served: bool
-    registered: bool
-    failure: str | None
-
-
 class ClaimPlugin:
     """Serves `driver`. obstacle: returns why no kubelet may find us; called until it is empty, and
     periodically later.
@@ -137,8 +120,8 @@ class ClaimPlugin:
         sockets: PluginSockets,
         *,
         timer: CallTimer | None = None,
-        obstacle: Obstacle = no_obstacle,
-        refused: Callable[[ClaimRef, str], None] = ignore_refusal,
+        obstacle: Callable[[], Awaitable[str]] = no_obstacle,
+        refused: Callable[[ClaimRef, str], None] = lambda _claim, _text: None,
         supervisor: Supervisor | None = None,
     ) -> None:
         self._driver = driver
@@ -159,10 +142,10 @@ class ClaimPlugin:
         """The obstacle, or the kubelet's error when it did not register us."""
 
     @property
-    def standings(self) -> tuple[DriverStanding, ...]:
+    def standings(self) -> tuple[PluginStanding, ...]:
         """Return how the driver stands with the kubelet now."""
         served, registered = self.listening.is_set(), self._known.is_set()
-        return (DriverStanding(CLAIM_DRIVER, served, registered, self._said or None),)
+        return (PluginStanding(CLAIM_DRIVER, served, registered, self._said or None),)
 
     async def start(self) -> None:
         """Serve from now on, while there is no obstacle. Raises CannotListen."""

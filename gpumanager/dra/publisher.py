@@ -92,15 +92,12 @@ class SlicePublisher:
         gpus: Callable[[], Awaitable[NodeGpus]],
         *,
         judged: asyncio.Event,
-        debounce: float = DEBOUNCE_SECONDS,
-        backoff: Backoff | None = None,
     ) -> None:
         self._api = api
         self._node = node
         self._gpus = gpus
         self._judged = judged
-        self._debounce = debounce
-        self._backoff = self._fresh = backoff or Backoff(0.5, 30.0)
+        self._backoff = self._fresh = Backoff(0.5, 30.0)
         self._due = asyncio.Event()
         self._uid = ""
         self.writes = 0
@@ -124,7 +121,7 @@ class SlicePublisher:
         await self.informer.listed.wait()
         while True:
             await self._due.wait()
-            await asyncio.sleep(self._debounce)
+            await asyncio.sleep(DEBOUNCE_SECONDS)
             self._due.clear()
             try:
                 await self.publish()

@@ -28,7 +28,7 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
 from gpumanager.limits.values import AllocationUsage
-from gpumanager.runtime.values import LiveContainers
+from gpumanager.runtime.status import LiveContainers
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Usages(Protocol):
 
 
 class GpuProcesses(Protocol):
-    """`runtime.tenants`."""
+    """`runtime.processes`."""
 
     async def pods(self) -> Mapping[GpuUUID, Collection[PodUID]] | None: ...
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpumanager.gpu.device_attributes import DeviceAttributes
+from gpumanager.gpu.tree import islands
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.kube.claims import device_name
 from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DRIVER
-from gpumanager.placement.nearness import islands
 from gpumanager.placement.values import FreeGpus
 from gpumanager.placement.whole import offer_order
 from gpumanager.units import CORES_PER_GPU, GIB, MEMORY_BLOCK, MIB, blocks
@@ -77,10 +77,9 @@ def devices(gpus: NodeGpus) -> list[dict[str, Any]]:
     topology = gpus.topology
     # GPUs that NVLink connects, by the lowest index among them; none for GPUs without NVLink.
     domains: dict[GpuUUID, int] = {}
-    for island in islands(topology, range(len(topology.gpus))):
-        members = [topology.gpus[place] for place in island]
-        lowest = min(gpu.index for gpu in members)
-        domains |= {gpu.uuid: lowest for gpu in members if len(members) > 1}
+    for island in islands(topology):
+        members = [topology.gpus[place] for place in island.members]
+        domains |= dict.fromkeys((gpu.uuid for gpu in members), min(gpu.index for gpu in members))
     found: list[dict[str, Any]] = []
     for gpu in offer_order(topology, gpus.free):
         if gpu.uuid in gpus.withheld:

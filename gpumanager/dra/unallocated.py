@@ -107,7 +107,7 @@ def _failing(
 
 
 def _nearest(asked: RequestedDevices, gpus: Sequence[OfferedGpu]) -> str:
-    """Return the GPU that lacks least; missing memory weighs more, as in `placement.share`."""
+    """Return the GPU that lacks least; missing memory weighs more, as in `placement.place`."""
 
     def shortfall(one: OfferedGpu) -> tuple[bool, int, int]:
         request = _request(asked, one)

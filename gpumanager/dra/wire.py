@@ -7,7 +7,7 @@ has the package (k8s.io/kubelet/pkg/apis/dra/v1/types.go).
 """
 
 from collections.abc import AsyncIterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -54,44 +54,12 @@ WATCH: Final = Method(
 )
 
 
-class RegistrationServicer(Protocol):
-    """The methods that a plugin serves on its socket in the kubelet's plugins_registry."""
-
-    async def get_info(
-        self, request: registration_pb.InfoRequest, context: Context
-    ) -> registration_pb.PluginInfo: ...
-
-    async def notify(
-        self, request: registration_pb.RegistrationStatus, context: Context
-    ) -> registration_pb.RegistrationStatusResponse: ...
-
-
-class DRAPluginServicer(Protocol):
-    """The methods that a DRA driver serves."""
-
-    async def prepare(
-        self, request: pb.NodePrepareResourcesRequest, context: Context
-    ) -> pb.NodePrepareResourcesResponse: ...
-
-    async def unprepare(
-        self, request: pb.NodeUnprepareResourcesRequest, context: Context
-    ) -> pb.NodeUnprepareResourcesResponse: ...
-
-
-class HealthServicer(Protocol):
-    """What a DRA driver reports of its devices' health: the complete list, again after changes."""
-
-    def watch(
-        self, request: health_pb.NodeWatchResourcesRequest, context: Context
-    ) -> AsyncIterator[health_pb.NodeWatchResourcesResponse]: ...
-
-
-def registration_handler(servicer: RegistrationServicer) -> "grpc.GenericRpcHandler[Any, Any]":
+def registration_handler(servicer: Any) -> "grpc.GenericRpcHandler[Any, Any]":
     """Return what serves `servicer` as pluginregistration.Registration in a gRPC server."""
     return grpc_wire.handler(REGISTRATION, {GET_INFO: servicer.get_info, NOTIFY: servicer.notify})
 
 
-def plugin_handlers(servicer: DRAPluginServicer) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+def plugin_handlers(servicer: Any) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
     """Serve `servicer` as DRAPlugin of both versions."""
     methods: dict[Method[Any, Any], Any] = {
         PREPARE: servicer.prepare,
@@ -100,9 +68,9 @@ def plugin_handlers(servicer: DRAPluginServicer) -> "tuple[grpc.GenericRpcHandle
     return tuple(grpc_wire.handler(service, methods) for service in PLUGIN_SERVICES.values())
 
 
-def health_handlers(servicer: HealthServicer) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+def health_handlers(servicer: Any) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
     """Serve `servicer` as DRAResourceHealth of both versions."""
-    methods: dict[Method[Any, Any], Any] = {WATCH: servicer.watch}
+    methods = {WATCH: servicer.watch}
     return tuple(grpc_wire.handler(service, methods) for service in HEALTH_SERVICES.values())
 
 

@@ -1,4 +1,4 @@
-"""What else a node's GPUs are, for whoever chooses among them: generation, PCIe root, CUDA."""
+"""What else a node's GPUs and driver are, as NVML tells: generation, PCIe root, versions."""
 
 import re
 from collections.abc import Mapping
@@ -10,8 +10,7 @@ from typing import Final
 
 import pynvml
 
-from gpumanager.gpu.driver_version import loaded_driver
-from gpumanager.gpu.nvml import SYSFS, NvmlError, driver
+from gpumanager.gpu.nvml import SYSFS, NvmlError, ask, driver, text
 from gpumanager.gpu.nvml_service import ANSWER_SECONDS, NvmlService
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 
@@ -21,7 +20,6 @@ ARCHITECTURES: Final = {
     if name.startswith("NVML_DEVICE_ARCH_") and value != pynvml.NVML_DEVICE_ARCH_UNKNOWN
 }
 """NVML's numbers: 7 is `Ampere`."""
-_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,9 @@ def pcie_root(sysfs: Path, gpu: Gpu) -> str:
     """Return the first part of its path, `/sys/devices/pci0000:80/…`; empty if it has none."""
     domain, _, rest = gpu.bus_id.lower().partition(":")
     path = (sysfs / "bus/pci/devices" / f"{domain[-4:]}:{rest}").resolve()
-    return next((part for part in path.parts if _ROOT.fullmatch(part)), "")
+    return next(
+        (part for part in path.parts if re.fullmatch(r"pci[0-9a-f]{4}:[0-9a-f]{2}", part)), ""
+    )
 
 
 def _of_driver(topology: Topology) -> tuple[str, dict[GpuUUID, str]]:
@@ -81,3 +81,30 @@ def _of_driver(topology: Topology) -> tuple[str, dict[GpuUUID, str]]:
                 device = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid.encode())
                 names[gpu.uuid] = ARCHITECTURES.get(pynvml.nvmlDeviceGetArchitecture(device), "")
     return cuda, {uuid: name for uuid, name in names.items() if name}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDriver:
+    """version: `555.58.02`, the kernel module's. cuda: `12.5`, the newest that it can run."""
+
+    version: str
+    cuda: str
+
+
+def loaded_driver() -> LoadedDriver:
+    """Raises NvmlError."""
+    with driver():
+        cuda = int(ask(pynvml.nvmlSystemGetCudaDriverVersion, "asking for CUDA's version"))
+        return LoadedDriver(
+            version=text(ask(pynvml.nvmlSystemGetDriverVersion, "asking for the driver's version")),
+            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
+
+
+async def cuda_version(nvml: NvmlService, seconds: float = ANSWER_SECONDS) -> str:
+    """Return the newest CUDA that the driver knows, `12.5`; empty where NVML does not say in
+    time."""
+    try:
+        return (await nvml.ask(loaded_driver, seconds)).cuda
+    except NvmlError:
+        return ""

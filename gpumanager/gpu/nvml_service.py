@@ -24,12 +24,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from gpumanager.errors import GpuManagerError, words_of
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.poll_interval import poll_interval
 from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.samples import UtilizationByGpu, joined_samples
 
@@ -52,11 +50,19 @@ STUCK_SECONDS: Final = 10.0
 PASSES_KEPT: Final = 64
 """The samples of so many wait for readers."""
 
+MOST_OF_TIME: Final = 0.01
+"""How much of the time one that asks again and again may spend in the driver: NVML takes locks
+that programs on the GPU wait for, too."""
+LONGEST_SECONDS: Final = 5.0
 
-class NvmlDriver(Protocol):
-    """Makes one pass; called in the thread. Raises GpuManagerError where it cannot be made."""
 
-    def __call__(self, query: NvmlQuery, /) -> NvmlReading: ...
+def poll_interval(seconds: float, cost: float, longest: float = LONGEST_SECONDS) -> float:
+    """How long to wait after a question that took `cost`, where `seconds` would do."""
+    return min(max(seconds, cost / MOST_OF_TIME), max(seconds, longest))
+
+
+NvmlDriver = Callable[[NvmlQuery], NvmlReading]
+"""Makes one pass; called in the thread. Raises GpuManagerError where it cannot be made."""
 
 
 class NvmlService:
@@ -118,17 +124,17 @@ class NvmlService:
             await self._wait_for_turn()
             wanted, self._wanted, self._next = self._wanted, NvmlQuery(), None
             self._pass_at = self._clock()
-            self._pass = self._begin(partial(self._read, self._driver, wanted))
+            driver, begun = self._driver, self._pass_at
+
+            def make_pass() -> NvmlReading:
+                return replace(driver(wanted), query=wanted, cost=self._clock() - begun)
+
+            self._pass = self._begin(make_pass)
         reading = await self._pass
         if reading.samples:
             self._passes += 1
             self._samples.append((self._passes, reading.samples))
         return reading
-
-    def _read(self, driver: NvmlDriver, query: NvmlQuery) -> NvmlReading:
-        """In the thread."""
-        begun = self._clock()
-        return replace(driver(query), query=query, cost=self._clock() - begun)
 
     def _begin(self, question: Callable[[], T]) -> "asyncio.Future[T]":
         asked = ask_in_thread(question)

@@ -66,15 +66,7 @@ def render_tree(topology: Topology) -> str:
 
 def groups(topology: Topology, members: Group, level: Level) -> tuple[Group, ...]:
     """Part `members` into those that bonds of at least `level` join, by lowest position."""
-    found: list[Group] = []
-    left = list(members)
-    while left:
-        group = [left.pop(0)]
-        for member in group:  # grows while it is walked
-            group += [other for other in left if topology.bond(member, other).level >= level]
-            left = [other for other in left if other not in group]
-        found.append(tuple(sorted(group)))
-    return tuple(found)
+    return topology.connected(members, lambda bond: bond.level >= level)
 
 
 def branches(topology: Topology) -> tuple[Branch, ...]:
@@ -101,16 +93,12 @@ def _grown(topology: Topology, parts: Sequence[Group]) -> tuple[Branch, ...]:
 
 def islands(topology: Topology) -> tuple[Island, ...]:
     """Return those that NVLinks join; GPUs without any are on none."""
-    left, found = list(range(len(topology.gpus))), []
-    while left:
-        group = [left.pop(0)]
-        for member in group:  # grows while it is walked
-            group += [other for other in left if topology.bond(member, other).nvlinks]
-            left = [other for other in left if other not in group]
-        if len(group) > 1:
-            links = [topology.bond(a, b).nvlinks for a, b in combinations(group, 2)]
-            found.append(Island(tuple(sorted(group)), min(links), max(links)))
-    return tuple(found)
+    every = range(len(topology.gpus))
+    return tuple(
+        Island(group, min(links), max(links))
+        for group in topology.connected(every, lambda bond: bond.nvlinks > 0)
+        if (links := [topology.bond(a, b).nvlinks for a, b in combinations(group, 2)])
+    )
 
 
 def _drawn(topology: Topology, parts: Sequence[Branch], indent: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ A pair of GPUs has one `Bond`: the PCIe level at which their paths meet, as `nvi
 names it, and the number of NVLinks between them, if any.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NewType
@@ -84,6 +84,20 @@ class Topology:
         if found is None:
             raise ValueError(f"GPU {a} has no bond with itself")
         return found
+
+    def connected(
+        self, positions: Iterable[int], joined: Callable[[Bond], bool]
+    ) -> tuple[tuple[int, ...], ...]:
+        """Part these GPUs, by position, into those that such bonds join, over others of them."""
+        found: list[tuple[int, ...]] = []
+        left = sorted(positions)
+        while left:
+            group = [left.pop(0)]
+            for member in group:  # grows while it is walked
+                group += [other for other in left if joined(self.bond(member, other))]
+                left = [other for other in left if other not in group]
+            found.append(tuple(sorted(group)))
+        return tuple(found)
 
     def by_uuid(self, uuid: GpuUUID) -> Gpu | None:
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)

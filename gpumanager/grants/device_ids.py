@@ -69,19 +69,16 @@ class DeviceIDs:
         )
         self._memories = frozenset(f"{one}-{LETTERS[VMEMORY]}" for one in self._prefixes.values())
         self._order: dict[str, int] = {}
-        self._runs = tuple(
-            self._run(gpu, resource) for gpu in topology.gpus for resource in LETTERS
-        )
+        self._runs = list[_Run]()
+        for gpu in topology.gpus:
+            for resource, letter in LETTERS.items():
+                size = CORES_PER_GPU if resource == VCORE else blocks(gpu.memory)
+                first, beginning = len(self._order), f"{self._prefixes[gpu.uuid]}-{letter}-"
+                ids = tuple(f"{beginning}{index}" for index in range(size))
+                self._order.update(zip(ids, range(first, first + size), strict=True))
+                self._runs.append(_Run(gpu, resource, first, ids))
         self._firsts = tuple(run.first for run in self._runs)
         self._texts = tuple(self._order)
-
-    def _run(self, gpu: Gpu, resource: str) -> _Run:
-        """The next of the runs, entered in the order of all."""
-        size = CORES_PER_GPU if resource == VCORE else blocks(gpu.memory)
-        beginning, first = f"{self._prefixes[gpu.uuid]}-{LETTERS[resource]}-", len(self._order)
-        ids = tuple(f"{beginning}{index}" for index in range(size))
-        self._order.update(zip(ids, range(first, first + size), strict=True))
-        return _Run(gpu, resource, first, ids)
 
     def __contains__(self, device_id: str) -> bool:
         return device_id in self._order
@@ -136,8 +133,5 @@ def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
         found = tuple(text[:length] for text in digits)
         if len(set(found)) == len(found):
             return found
-    raise IndistinctGPUs(next(gpu.uuid for gpu in gpus if _count(gpus, gpu.uuid) > 1))
-
-
-def _count(gpus: tuple[Gpu, ...], uuid: GpuUUID) -> int:
-    return sum(gpu.uuid == uuid for gpu in gpus)
+    uuids = [gpu.uuid for gpu in gpus]
+    raise IndistinctGPUs(next(uuid for uuid in uuids if uuids.count(uuid) > 1))

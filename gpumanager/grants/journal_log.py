@@ -81,13 +81,13 @@ def read(contents: bytes) -> Log:
     whole = list(_whole(contents))
     if not whole:
         raise Malformed("not a journal (its first line is none of ours)")
-    kept = _kept(whole[0].text)
-    rest = contents[whole[-1].end :].strip(FILL)
+    kept = _kept(whole[0][0])
+    rest = contents[whole[-1][1] :].strip(FILL)
     if len(whole) <= kept:
         raise Malformed(f"line {len(whole) + 1} of the {kept + 1} it begins with is damaged")
     if rest and any(_parse(text) for text in rest.split(FILL)):
         raise Malformed(f"line {len(whole) + 1} is damaged, and whole lines follow it")
-    return Log(_replayed(one.text for one in whole[1:]), torn=bool(rest))
+    return Log(_replayed(text for text, _ in whole[1:]), torn=bool(rest))
 
 
 def salvage(contents: bytes) -> Journal:
@@ -97,22 +97,14 @@ def salvage(contents: bytes) -> Journal:
     return _replayed(text for text in texts if '"put"' in text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """A line that is as it was written. end: where the next begins."""
-
-    text: str
-    end: int
-
-
-def _whole(contents: bytes) -> Iterator[_Whole]:
-    """Yield the lines from the first to the last that follows without a gap."""
+def _whole(contents: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the lines from the first to the last that follows without a gap, and their ends."""
     start, number = 0, 0
     while (end := contents.find(FILL, start)) > start:
         parsed = _parse(contents[start:end])
         if parsed is None or parsed[0] != number:
             return
-        yield _Whole(parsed[1], end + 1)
+        yield parsed[1], end + 1
         start, number = end + 1, number + 1
 
 

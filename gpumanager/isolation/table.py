@@ -114,13 +114,9 @@ def whole_gpus(shares: Shares) -> bool:
     return any(share.exclusive for share in shares.values())
 
 
-def any_shares(shares: Shares) -> bool:
-    return bool(shares)
-
-
 ROWS: Final = (
     BackEnd("passthrough", whole_gpus, PassThrough),
-    BackEnd("shim", any_shares, Shim),
+    BackEnd("shim", bool, Shim),
 )
 
 

@@ -10,17 +10,17 @@ import asyncio
 import codecs
 import importlib
 import json
+import re
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
 
 from gpumanager.errors import InputError
 from gpumanager.kube.access import Access
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
-from gpumanager.kube.listing import Listing
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -196,3 +196,56 @@ def _object(text: bytes) -> Any:
     if not isinstance(found, dict):
         raise ValueError("an answer that is no object")  # noqa: TRY004 - as of what is no JSON
     return found
+
+
+LONGEST_ITEM: Final = 16 << 20
+"""Characters of one item, or of all that is not an item."""
+_ITEMS: Final = re.compile(r'"items"\s*:\s*\[')
+_BETWEEN: Final = re.compile(r"[\s,]*")
+
+
+class Listing:
+    """Feed it all of the text; then `finish`."""
+
+    def __init__(self) -> None:
+        self._head = ""
+        """Up to the first item."""
+        self._text = ""
+        """Which is not decoded yet; in the end what stands behind the last item."""
+        self._decoder = json.JSONDecoder()
+
+    def feed(self, text: str) -> Iterator[Any]:
+        """Yield the items that are complete now; raises ValueError for what is no list."""
+        self._text += text
+        if not self._head:
+            # Example of a match that is not it: {"metadata": {"items": [1]}, "items": [...]}.
+            for found in _ITEMS.finditer(self._text):
+                head = found.string[: found.end()]
+                with suppress(ValueError):
+                    json.loads(head + "]}")
+                    self._head, self._text = head, self._text[found.end() :]
+                    break
+        at = 0
+        while self._head:
+            between = _BETWEEN.match(self._text, at)
+            at = between.end() if between else at
+            try:
+                item, at = self._decoder.raw_decode(self._text, at)
+            except json.JSONDecodeError:  # the list's end, or an item that is not all there
+                break
+            yield item
+        self._text = self._text[at:]
+        if len(self._text) > LONGEST_ITEM:
+            raise ValueError(f"an item of more than {LONGEST_ITEM} characters, or no list at all")
+
+    def finish(self) -> dict[str, Any]:
+        """Return the list's other fields; raises ValueError where its text is not complete."""
+        try:
+            fields = json.loads(self._head + self._text)
+        except json.JSONDecodeError as error:
+            raise ValueError("the text ends in the middle of a list, or is none") from error
+        if not isinstance(fields, dict):
+            raise ValueError("not a JSON object")  # noqa: TRY004 - as of what is no JSON
+        if self._head:
+            del fields["items"]
+        return fields

@@ -155,17 +155,13 @@ class EventRecorder:
         host: str,
         find: Callable[[PodUID], ObjectReference | None] = lambda _: None,
         *,
-        clock: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
-        spam: SpamFilter | None = None,
     ) -> None:
-        self.lost = 0
         self._api = api
         self._host = host
         self._find = find
-        self._clock = clock
         self._elapsed = elapsed
-        self._spam = spam or SpamFilter()
+        self._spam = SpamFilter()
         self._queue: deque[_Pending] = deque()
 
     def __len__(self) -> int:
@@ -184,9 +180,8 @@ class EventRecorder:
         """about: for a pod that the informer may have lost by now."""
         if len(self._queue) >= LONGEST_QUEUE:
             self._queue.popleft()
-            self.lost += 1
         about = about or self._reference(pod)
-        at, since = self._clock(), self._elapsed()
+        at, since = time.time(), self._elapsed()
         self._queue.append(_Pending(pod, warning, reason, message, at, since, once, about))
 
     def tasks(self) -> Iterator[Task]:
@@ -211,32 +206,27 @@ class EventRecorder:
             return
         path = f"/api/v1/namespaces/{event.namespace}/events"
         try:
-            await self._create(path, event, one)
+            try:
+                await self._api.create(path, event.object(self._host, one.at))
+            except ApiRefused as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+                if not one.once:
+                    # It exists: the same happened before, maybe before the agent's last restart.
+                    place = f"{path}/{event.name}"
+                    count = int((await self._api.get(place)).get("count") or 1) + 1
+                    patch = {"count": count, "lastTimestamp": timestamp(one.at)}
+                    await self._api.patch(place, patch)
         except ApiRefused as error:
             if error.status not in WORTH_ANOTHER:
                 self._drop(one)
             raise
         self._spam.written(event, one.since)
-        if one in self._queue:  # not pushed out meanwhile
-            self._queue.remove(one)
-
-    async def _create(self, path: str, event: KubeEvent, one: _Pending) -> None:
-        try:
-            await self._api.create(path, event.object(self._host, one.at))
-        except ApiRefused as error:
-            if error.status != HTTPStatus.CONFLICT:
-                raise
-            if not one.once:
-                # It exists: the same happened before, maybe before the agent's last restart.
-                place = f"{path}/{event.name}"
-                count = int((await self._api.get(place)).get("count") or 1) + 1
-                patch = {"count": count, "lastTimestamp": timestamp(one.at)}
-                await self._api.patch(place, patch)
+        self._drop(one)
 
     def _drop(self, one: _Pending) -> None:
-        if one in self._queue:
+        if one in self._queue:  # not pushed out meanwhile
             self._queue.remove(one)
-            self.lost += 1
 
 
 def timestamp(at: float) -> str:

@@ -162,7 +162,7 @@ class LeaderElection:
                 "metadata": {"name": self._name},
                 "spec": claim(LeaseRecord(), self.us, self._times, _stamp()),
             }
-            return await self._unless_conflict(self._api.create, self._all, body) is not None
+            return await self._unless_conflict(self._api.create, self._all, body)
         self._seen = observe(self._seen, lease, self._clock())
         if not may_take(self._seen, self.us, self._clock()):
             return False
@@ -173,17 +173,17 @@ class LeaderElection:
         """Return False on a conflict: another replica has written since `version`."""
         body = {"metadata": {"resourceVersion": version}, "spec": spec}
         path = f"{self._all}/{self._name}"
-        return await self._unless_conflict(self._api.patch, path, body) is not None
+        return await self._unless_conflict(self._api.patch, path, body)
 
-    async def _unless_conflict(self, call: Any, path: str, body: Any) -> Any:
+    async def _unless_conflict(self, call: Any, path: str, body: Any) -> bool:
         try:
             lease = await call(path, body)
         except ApiRefused as error:
             if error.status != CONFLICT:
                 raise
-            return None
+            return False
         self._seen = observe(self._seen, lease, self._clock())
-        return lease
+        return True
 
     async def _release(self) -> None:
         """Spare the next leader the wait until it expires. Best effort."""

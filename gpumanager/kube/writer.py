@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.kube.backoff import Backoff
@@ -46,15 +46,6 @@ class NextAttempt:
     backoff: Backoff
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCounts:
-    """How many attempts were written, refused, or got no answer, so far."""
-
-    written: int = 0
-    refused: int = 0
-    unavailable: int = 0
-
-
 class Writer:
     """Performs tasks. backoff: for a refused task. outage: while the API server does not answer."""
 
@@ -65,7 +56,6 @@ class Writer:
         outage: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counts = WriteCounts()
         self.rounds = 0
         self._no_failures = backoff or Backoff(1.0, 300.0)
         self._outage = self._no_outage = outage or Backoff(1.0, 60.0)
@@ -115,7 +105,6 @@ class Writer:
                 log.warning("%s; all writes are paused", error)
             self._outage = self._outage.failed()
             self._paused_until = self._clock() + self._outage.pause(random.random())  # noqa: S311
-            self.counts = replace(self.counts, unavailable=self.counts.unavailable + 1)
             return
         except ApiRefused as error:
             # A missing permission is a warning once for each kind of task.
@@ -130,15 +119,13 @@ class Writer:
             backoff, pause = self._refused(backoff, 0.0)
         else:
             backoff, pause = self._no_failures, BETWEEN_WRITES_SECONDS
-            self.counts = replace(self.counts, written=self.counts.written + 1)
         if not self.reachable:
             log.info("the API server answers again; resuming writes")
         self._outage, self._paused_until = self._no_outage, 0.0
         self._attempted[task.key] = NextAttempt(self._clock() + pause, backoff)
 
     def _refused(self, backoff: Backoff, least: float) -> tuple[Backoff, float]:
-        """Count it; return the next backoff, and the pause in seconds, at least `least`."""
-        self.counts = replace(self.counts, refused=self.counts.refused + 1)
+        """Return the next backoff, and the pause in seconds, at least `least`."""
         later = backoff.failed()
         return later, max(least, later.pause(random.random()))  # noqa: S311
 

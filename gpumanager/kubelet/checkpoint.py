@@ -10,12 +10,16 @@ The kubelet writes all of it again for each container. An entry that has the byt
 last file is not decoded again.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.ids import PodUID
@@ -84,11 +88,6 @@ def read_checkpoint(path: Path) -> tuple[DeviceHolder, ...]:
 def parse_checkpoint(text: bytes, path: Path | str = "checkpoint") -> tuple[DeviceHolder, ...]:
     """Parse a checkpoint of any shape; raises CheckpointUnreadable."""
     return tuple(_holders(text, path, {}).values())
-
-
-def entries(text: bytes, path: Path | str) -> list[Entry]:
-    """Return the entries of a checkpoint of any shape; raises CheckpointUnreadable."""
-    return [_entry(one, path) for one in _raw_entries(text, path)]
 
 
 def _text(path: Path) -> bytes:
@@ -171,3 +170,56 @@ class CheckpointFile:
         except OSError as error:
             raise CheckpointUnreadable(self._path, error.strerror or str(error)) from error
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+_ENVS: Final = 1
+_KEY, _VALUE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The environment that a device plugin gave one container with one resource.
+
+    The checkpoint keeps the bytes of each answer to Allocate: for an agent that has lost its own
+    books they say which allocation a container has.
+    """
+
+    pod_uid: PodUID
+    container: str
+    resource: str
+    envs: dict[str, str] = field(default_factory=dict)
+
+
+def read_answers(path: Path) -> tuple[Answered, ...]:
+    """Read the answers to all containers; raises CheckpointUnreadable."""
+    return parse_answers(_text(path), path)
+
+
+def parse_answers(text: bytes, path: Path | str = "checkpoint") -> tuple[Answered, ...]:
+    """Parse a checkpoint of any shape; raises CheckpointUnreadable."""
+    return tuple(
+        Answered(PodUID(one.pod_uid), one.container, one.resource, _envs(one.response or ""))
+        for one in (_entry(raw, path) for raw in _raw_entries(text, path))
+    )
+
+
+def _envs(response: str) -> dict[str, str]:
+    """Return the first field of a ContainerAllocateResponse; nothing where it is malformed."""
+    try:
+        pairs = [
+            {n: v.decode() for n in (_KEY, _VALUE) for v in _fields(one, n)}
+            for one in _fields(base64.b64decode(response), _ENVS)
+        ]
+        return {pair.get(_KEY, ""): pair.get(_VALUE, "") for pair in pairs}
+    except (ValueError, DecodeError):
+        return {}
+
+
+def _fields(message: bytes, number: int) -> Iterator[bytes]:
+    """Yield the fields of that number which have a length."""
+    holder = Empty()
+    holder.ParseFromString(message)
+    unknown = UnknownFieldSet(holder)
+    for one in (unknown[place] for place in range(len(unknown))):
+        if one.field_number == number and isinstance(one.data, bytes):
+            yield one.data

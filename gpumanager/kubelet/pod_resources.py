@@ -9,8 +9,10 @@ calls a second, at once; such a call is tried again after a moment.
 """
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -123,3 +125,39 @@ def _holders(pods: Iterable[pb.PodResources]) -> Iterator[NamedHolder]:
                 held.setdefault(devices.resource_name, set()).update(devices.device_ids)
             for resource, ids in held.items():
                 yield NamedHolder(pod.namespace, pod.name, container.name, resource, frozenset(ids))
+
+
+PROBE_SECONDS: Final = 3.0
+_SILENT: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+class ProbeFailed(GpuManagerError):
+    """The kubelet's PodResources socket does not answer."""
+
+    def __init__(self, socket: Path, cause: str) -> None:
+        super().__init__(f"{socket}: the kubelet's PodResources does not answer: {cause}")
+
+
+class Speaks(Enum):
+    """Which of PodResources' questions are answered."""
+
+    LIST = "List"
+    LIST_AND_GET = "List, Get"
+
+
+async def probe(socket: Path, seconds: float = PROBE_SECONDS) -> Speaks:
+    """Return which calls the kubelet answers; raises ProbeFailed.
+
+    `Get` of a pod that does not exist changes nothing, and how it is refused says what is there:
+    a kubelet without it (before 1.27), one with it switched off (the default before 1.34), or on.
+    """
+    try:
+        async with wire.dial(socket) as channel:
+            await wire.PodResourcesClient(channel, seconds).get("kube-system", str(uuid.uuid4()))
+    except grpc.aio.AioRpcError as error:
+        if error.code() in _SILENT:
+            raise ProbeFailed(socket, error.details() or error.code().name) from error
+        without = error.code() is grpc.StatusCode.UNIMPLEMENTED
+        off = "disabled" in (error.details() or "")
+        return Speaks.LIST if without or off else Speaks.LIST_AND_GET
+    return Speaks.LIST_AND_GET

@@ -75,8 +75,7 @@ class KubeletPods:
     the last time has five times as long, or three times what it took then to begin: tenants make
     the list long.
     token: file with a bearer token, read anew for each call; one that is absent is left out.
-    certificate: authority of the kubelet's certificate; None: only a kubelet on this very host is
-    believed without (its certificate is usually its own).
+    By HTTPS only a kubelet on this very host is believed: its certificate is usually its own.
     """
 
     def __init__(
@@ -84,17 +83,16 @@ class KubeletPods:
         endpoint: str,
         *,
         token: Path | None = None,
-        certificate: Path | None = None,
         deadline: float = 0.2,
     ) -> None:
         url = urlsplit(endpoint)
         if url.scheme not in {"http", "https"} or not url.hostname:
             raise InputError(endpoint, "is not a kubelet endpoint; write http(s)://HOST:PORT")
-        if url.scheme == "https" and certificate is None and url.hostname not in LOOPBACK:
+        if url.scheme == "https" and url.hostname not in LOOPBACK:
             raise InputError(endpoint, "a kubelet on another host needs its certificate authority")
         self._endpoint = endpoint
         self._token = token
-        self._tls = _tls(certificate) if url.scheme == "https" else True
+        self._tls = _unverified() if url.scheme == "https" else True
         self._deadline = deadline
         self._patience = DEADLINES_AFTER_SUCCESS * deadline
         """Seconds without a byte of an answer, until it begins and then."""
@@ -183,9 +181,7 @@ class KubeletPods:
             yield chunk
 
 
-def _tls(certificate: Path | None) -> ssl.SSLContext:
-    if certificate is not None:
-        return ssl.create_default_context(cafile=certificate)
+def _unverified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no authorities are read
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -6,7 +6,7 @@ v1's messages with fewer fields, under the same numbers, so v1's classes stand f
 
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -33,24 +33,8 @@ METHODS: Final = (LIST, GET, ALLOCATABLE)
 LIST_PODS: Final = Method("ListPods", pods_pb.ListPodsRequest, pods_pb.ListPodsResponse)
 
 
-class PodResourcesServicer(Protocol):
-    """The methods that a kubelet serves."""
-
-    async def list(
-        self, request: pb.ListPodResourcesRequest, context: Context
-    ) -> pb.ListPodResourcesResponse: ...
-
-    async def get(
-        self, request: pb.GetPodResourcesRequest, context: Context
-    ) -> pb.GetPodResourcesResponse: ...
-
-    async def allocatable(
-        self, request: pb.AllocatableResourcesRequest, context: Context
-    ) -> pb.AllocatableResourcesResponse: ...
-
-
 def pod_resources_handler(
-    servicer: PodResourcesServicer, methods: Collection[Method[Any, Any]] = METHODS
+    servicer: Any, methods: Collection[Method[Any, Any]] = METHODS
 ) -> "grpc.GenericRpcHandler[Any, Any]":
     """Return what serves `methods` as v1.PodResourcesLister; older kubelets have fewer."""
     every = {LIST: servicer.list, GET: servicer.get, ALLOCATABLE: servicer.allocatable}

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.gpu.usage.samples import ProcessSample, UtilizationByGpu
-from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant, State
 from gpumanager.grants.ledger import Ledger

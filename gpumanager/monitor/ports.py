@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gpumanager.gpu.health.reports import NodeEvent
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, Grant
 from gpumanager.grants.journal import Journal
@@ -32,33 +33,22 @@ class Residents(Protocol):
     def of(self, process: Process) -> Membership | None: ...
 
 
-class NodeHappening(Protocol):
-    """Something for people to read. reason: one word in CamelCase."""
-
-    @property
-    def warning(self) -> bool: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def message(self) -> str: ...
-
-
 class Reports(Protocol):
     """Tells the cluster. Returns at once and never fails."""
 
-    def event(self, event: NodeHappening) -> None:
+    def event(self, event: NodeEvent) -> None:
         """This happened to the node."""
 
-    def pod_event(self, pod: PodUID, event: NodeHappening) -> None:
+    def pod_event(self, pod: PodUID, event: NodeEvent) -> None:
         """This happened to a pod, by the UID that the kubelet knows."""
 
 
 class NoReports:
     """For a node without an API server: the log says the same."""
 
-    def event(self, event: NodeHappening) -> None: ...
+    def event(self, event: NodeEvent) -> None: ...
 
-    def pod_event(self, pod: PodUID, event: NodeHappening) -> None: ...
+    def pod_event(self, pod: PodUID, event: NodeEvent) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import NvmlReader
-from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlQuery, NvmlReading
 from gpumanager.gpu.values import GpuUUID, Topology, bare
 from gpumanager.grants.grant import Grant
 from gpumanager.ids import AllocationID

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from gpumanager.gpu.health.reports import NodeEvent
 from gpumanager.gpu.nvml_service import NvmlReader, NvmlService
 from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.monitor.events import Event
@@ -23,7 +24,7 @@ from gpumanager.monitor.pages import Pages, routed
 from gpumanager.monitor.ports import Sources
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.snapshot import Snapshot
-from gpumanager.monitor.unlimited.auditor import AuditFinding, Auditor
+from gpumanager.monitor.unlimited.auditor import Auditor
 from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class Monitor:
         self.pages.saw(self._page(snapshot))
         await self.auditor.audit(snapshot)
 
-    def _found(self, finding: AuditFinding) -> None:
+    def _found(self, finding: NodeEvent) -> None:
         self.events.add(Event("bypass", "", finding.message, finding.warning))
 
     async def _listen(self, address: str, port: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.gpu.values import Gpu, Topology
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.ids import AllocationID

@@ -3,32 +3,16 @@
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
-from gpumanager.gpu.health.reports import NodeCondition
+from gpumanager.gpu.health.reports import NodeCondition, NodeEvent
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.grant import Claimant
 from gpumanager.ids import PodUID
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
-from gpumanager.node_status.service import Facts, NodeCluster, NodeEventLike
+from gpumanager.node_status.service import Facts, NodeCluster
 
 log = logging.getLogger(__name__)
-
-
-class Cluster(Protocol):
-    """Takes what the agent's parts report. Nothing but `run` takes time; nothing fails.
-
-    `NodeCluster` describes these methods.
-    """
-
-    def condition(self, condition: NodeCondition) -> None: ...
-    def event(self, event: NodeEventLike) -> None: ...
-    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None: ...
-    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None: ...
-    def pod_name(self, pod: PodUID) -> str | None: ...
-    def terminating(self, pod: PodUID) -> bool: ...
-    async def run(self, facts: Callable[[], Facts]) -> None: ...
 
 
 class Standalone:
@@ -37,10 +21,10 @@ class Standalone:
     def condition(self, condition: NodeCondition) -> None:
         log.debug("%s=%s: %s", condition.type, condition.status, condition.message)
 
-    def event(self, event: NodeEventLike) -> None:
+    def event(self, event: NodeEvent) -> None:
         log.debug("%s: %s", event.reason, event.message)
 
-    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
+    def pod_event(self, pod: PodUID, event: NodeEvent) -> None:
         log.debug("%s: %s: %s", pod, event.reason, event.message)
 
     def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
@@ -56,6 +40,9 @@ class Standalone:
 
     async def run(self, _: Callable[[], Facts]) -> None:
         """There is no API server."""
+
+
+Cluster = NodeCluster | Standalone
 
 
 def join(

@@ -82,11 +82,9 @@ class ManagerWatch:
         gpus: Callable[[], Collection[GpuUUID]],
         withdraw: Callable[[frozenset[GpuUUID]], Awaitable[None]],
         gone_after: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._gpus, self._withdraw = cluster, gpus, withdraw
-        self._gone_after, self._clock = gone_after, clock
+        self._gone_after = gone_after
         self._wake = asyncio.Event()
         self._ownership = Ownership()
         self._written: NodeCondition | None = None
@@ -101,7 +99,7 @@ class ManagerWatch:
     @property
     def reason(self) -> str:
         """Return why no GPU is offered; empty where they are."""
-        return reason_of(self._ownership, self._clock(), self._gone_after)
+        return reason_of(self._ownership, time.monotonic(), self._gone_after)
 
     async def first(self) -> None:
         """Look for others before anything is offered; without an answer none is found."""
@@ -124,7 +122,7 @@ class ManagerWatch:
 
     def _signs(self) -> NodeSigns:
         """Return the node's signs, without a handshake that is left over."""
-        signs, now = next(iter(self._nodes.all()), NodeSigns()), self._clock()
+        signs, now = next(iter(self._nodes.all()), NodeSigns()), time.monotonic()
         self._handshake = self._handshake.read(signs.handshake, now)
         return replace(signs, handshake=self._handshake.fresh(now))
 
@@ -132,7 +130,7 @@ class ManagerWatch:
         pods = self._cluster.store.foreign
         found = other_managers(self._signs(), self._slices.all(), pods, self._gpus())
         before = self._ownership
-        self._ownership = after = decide(before, found, self._clock(), self._gone_after)
+        self._ownership = after = decide(before, found, time.monotonic(), self._gone_after)
         withdrawn = frozenset(self._gpus() if after.others else ())
         if withdrawn != self._withdrawn:
             self._withdrawn = withdrawn

@@ -85,8 +85,7 @@ def status_patch(
 class NodeReconciler:
     """Compares the node with what it should say.
 
-    changed: called when more is known of the node. clock: seconds since the epoch, which somebody
-    may set. elapsed: seconds, never back.
+    changed: called when more is known of the node. elapsed: seconds, never back.
     """
 
     def __init__(
@@ -94,15 +93,13 @@ class NodeReconciler:
         api: KubeClient,
         name: str,
         *,
-        changed: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.time,
-        elapsed: Callable[[], float] = time.monotonic,
+        changed: Callable[[], None],
+        elapsed: Callable[[], float],
     ) -> None:
         self._changed = changed
         self._api = api
         self._name = name
         self._path = f"/api/v1/nodes/{name}"
-        self._clock = clock
         self._elapsed = elapsed
         self._node: NodeRecord | None = None
         self._types: frozenset[str] = frozenset()
@@ -122,7 +119,7 @@ class NodeReconciler:
             return
         if patch := metadata_patch(self._node, labels, annotations):
             yield self._task("labels", self._path, patch, MERGE)
-        now = timestamp(self._clock())
+        now = timestamp(time.time())
         if seen and (patch := status_patch(self._node, self._conditions.values(), now)):
             yield self._task("conditions", f"{self._path}/status", patch, STRATEGIC)
 

@@ -1,28 +1,164 @@
-"""Keeps the annotations of this node's pods true, and removes the pods it failed to admit."""
+"""Keeps the annotations of this node's pods true, and removes the pods it failed to admit.
+
+The scheduler wrote what it planned; what was granted may differ, because two pods of equal size
+took each other's place, or because the plan did not fit any more. Schedulers count by these
+annotations, so they are corrected to what the journal says once a container is confirmed.
+
+Pods are deleted so that their owners (a ReplicaSet, a Job) create new ones. gpu-manager's rule: a
+pod that this node failed to admit, and that has an owner. A kubelet never admits such a pod again:
+it stays `Failed`. Another case: after the agent lost its journal, a container that can no longer be
+identified waits in PreStartContainer forever. Only pods that ask for our resources and failed
+because of them are deleted; never static or critical pods.
+"""
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import Grant, State
 from gpumanager.ids import PodUID
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.kube.events import EventRecorder
+from gpumanager.kube.plan import ceiling, read_minors, read_plan
 from gpumanager.kube.pod import PodView
 from gpumanager.kube.writer import CONFLICT, Task, retry_on_conflict
-from gpumanager.node_status.annotations import Correction, corrections, healed, ignored
+from gpumanager.names import (
+    ANNOTATION_CORE_LIMIT,
+    ANNOTATION_GPU_ASSIGNED,
+    ANNOTATION_PLAN,
+    ANNOTATION_PREDICATE_GPU_INDEX,
+    VCORE,
+    VMEMORY,
+)
 from gpumanager.node_status.pods import NodePods, path_of, reference
-from gpumanager.node_status.recycling import hopeless, recyclable, refused_here
 
 NOT_FOUND: Final = 404
 MOST_NAMED: Final = 5
 """Annotations in one event."""
 _PLUGIN_SAID: Final = re.compile(r"desc = (.*?)(?:, which is unexpected\.?)?\s*$", re.DOTALL)
+
+
+def cause(pod: PodView) -> str:
+    """Return the plugin's message, where the kubelet quotes it."""
+    found = _PLUGIN_SAID.search(pod.status.message)
+    return found[1] if found else pod.status.message
+
+
+ADMISSION_FAILED: Final = "UnexpectedAdmissionError"
+CRITICAL: Final = 2_000_000_000
+"""The priority from which Kubernetes itself calls a pod critical."""
+HOPELESS: Final = "no record of answering"
+"""In PreStartContainer's error for a container that no retry can save."""
+HOPELESS_SECONDS: Final = 60.0
+PLUGIN_ANSWERED: Final = "rpc error"
+"""The kubelet quotes the plugin behind this."""
+
+
+def refused_here(pod: PodView) -> bool:
+    """Return True if the kubelet did not admit it for the sake of our resources."""
+    if pod.phase != "Failed" or pod.status.reason != ADMISSION_FAILED or not pod.asks:
+        return False
+    return any(word in pod.status.message for word in (VCORE, VMEMORY, PLUGIN_ANSWERED))
+
+
+def hopeless(pod: PodView) -> bool:
+    """Return True if a container of it waits for what cannot come."""
+    return not pod.ended and pod.asks and any(HOPELESS in said for _, said in pod.status.waiting)
+
+
+def replaceable(pod: PodView) -> bool:
+    """Return True if its owner creates a new one, and nothing is lost but the pod."""
+    owned = bool(pod.status.owners) and not {"Pod", "Node"} & set(pod.status.owners)
+    return owned and not pod.status.static and not pod.terminating and pod.priority < CRITICAL
+
+
+def recyclable(
+    pods: Iterable[PodView], waiting_since: dict[PodUID, float], now: float
+) -> tuple[PodView, ...]:
+    """Return those to delete now. waiting_since: kept by the caller; since when each has been
+    hopeless."""
+    candidates = [pod for pod in pods if replaceable(pod)]
+    lost = {pod.kubelet_uid for pod in candidates if hopeless(pod)}
+    since = {uid: waiting_since.get(uid, now) for uid in lost}
+    waiting_since.clear()
+    waiting_since.update(since)
+    return tuple(
+        pod
+        for pod in candidates
+        if refused_here(pod) or now - since.get(pod.kubelet_uid, now) >= HOPELESS_SECONDS
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What has to be written to one pod. was: planned otherwise, by key."""
+
+    pod: PodView
+    annotations: Mapping[str, str]
+    was: Mapping[str, str]
+
+
+def corrections(
+    journal: Iterable[Grant], pods: Iterable[PodView], topology: Topology
+) -> Iterator[Correction]:
+    """Yield one for each pod whose annotations do not say what it has.
+
+    A container counts by its place in `spec.containers`; init containers have no annotation.
+    """
+    granted: dict[PodUID, dict[str, str]] = {}
+    for one in journal:
+        if one.state is State.CONFIRMED and one.pod is not None and not one.released:
+            granted.setdefault(one.pod.uid, {})[one.pod.container] = minors(one, topology)
+    for pod in pods:
+        has = granted.get(pod.kubelet_uid, {})
+        true = {
+            f"{ANNOTATION_PREDICATE_GPU_INDEX}{place}": has[name]
+            for place, name in enumerate(pod.apps)
+            if has.get(name)
+        }
+        if true:
+            true[ANNOTATION_GPU_ASSIGNED] = "true"
+        wrong = {k: text for k, text in true.items() if pod.annotations.get(k) != text}
+        if wrong and not pod.ended:
+            was = {key: text for key, text in pod.annotations.items() if key in wrong}
+            yield Correction(pod, wrong, was)
+
+
+def healed(correction: Correction) -> str:
+    """Return, for people, what was planned otherwise; empty where nothing was planned."""
+    places = (key for key in correction.was if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX))
+    return "; ".join(
+        f"container {correction.pod.apps[int(key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX))]}"
+        f" has GPU {correction.annotations[key]}, planned was {correction.was[key]}"
+        for key in places
+    )
+
+
+def ignored(pod: PodView) -> tuple[str, ...]:
+    """Return our annotations that cannot be understood: they have no effect."""
+    found = []
+    for key, text in sorted(pod.annotations.items()):
+        if key == ANNOTATION_PLAN:
+            wrong = read_plan(text) is None
+        elif key == ANNOTATION_CORE_LIMIT:
+            wrong = ceiling(pod.annotations) is None
+        else:
+            wrong = key.startswith(ANNOTATION_PREDICATE_GPU_INDEX) and read_minors(text) is None
+        if wrong:
+            found.append(key)
+    return tuple(found)
+
+
+def minors(allocation: Grant, topology: Topology) -> str:
+    """Return `0,3`: numbers of `/dev/nvidia<N>`, as the original has them."""
+    gpus = (topology.by_uuid(uuid) for uuid in allocation.gpus)
+    return ",".join(str(minor) for minor in sorted(gpu.minor for gpu in gpus if gpu))
 
 
 class PodReconciler:
@@ -37,7 +173,6 @@ class PodReconciler:
         recycle: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.corrected = self.recycled = 0
         self._api = api
         self._pods = pods
         self._events = events
@@ -89,7 +224,6 @@ class PodReconciler:
         patch = {"metadata": {"uid": pod.uid, "annotations": dict(correction.annotations)}}
         item = await retry_on_conflict(lambda: self._api.patch(path_of(pod), patch))
         self._pods.put(item)
-        self.corrected += 1
         if message := healed(correction):
             self._events.record(
                 pod.kubelet_uid, warning=False, reason="GpuPlanCorrected", message=message
@@ -109,7 +243,6 @@ class PodReconciler:
             if error.status not in {NOT_FOUND, CONFLICT}:
                 raise
             return
-        self.recycled += 1
         message = f"deleted, for its {pod.status.owners[0]} to make it anew: {why}"
         self._events.record(
             pod.kubelet_uid,
@@ -118,9 +251,3 @@ class PodReconciler:
             message=message,
             about=reference(pod),
         )
-
-
-def cause(pod: PodView) -> str:
-    """Return the plugin's message, where the kubelet quotes it."""
-    found = _PLUGIN_SAID.search(pod.status.message)
-    return found[1] if found else pod.status.message

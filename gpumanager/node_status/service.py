@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from gpumanager.gpu.health.reports import NodeCondition
+from gpumanager.gpu.health.reports import NodeCondition, NodeEvent
 from gpumanager.gpu.inventory import inventory
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
 from gpumanager.grants.grant import Claimant, Grant
@@ -43,17 +43,6 @@ class Facts:
     unhealthy: frozenset[GpuUUID] = frozenset()
     withheld: frozenset[GpuUUID] = frozenset()
     owners: Callable[[Grant], Collection[PodUID]] = lambda _: ()
-
-
-class NodeEventLike(Protocol):
-    """Something that happened to a pod or to the node. reason: one word in CamelCase."""
-
-    @property
-    def warning(self) -> bool: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def message(self) -> str: ...
 
 
 class NodeCluster:
@@ -89,11 +78,11 @@ class NodeCluster:
         self.node.condition(condition)
         self._wake.set()
 
-    def event(self, event: NodeEventLike) -> None:
+    def event(self, event: NodeEvent) -> None:
         """Record what happened to the node."""
         self._say(None, event)
 
-    def pod_event(self, pod: PodUID, event: NodeEventLike) -> None:
+    def pod_event(self, pod: PodUID, event: NodeEvent) -> None:
         """Record what happened to a pod, by the UID that the kubelet knows."""
         self._say(pod, event)
 
@@ -123,7 +112,7 @@ class NodeCluster:
         finally:
             await self.api.close()
 
-    def _say(self, pod: PodUID | None, event: NodeEventLike) -> None:
+    def _say(self, pod: PodUID | None, event: NodeEvent) -> None:
         self.events.record(pod, warning=event.warning, reason=event.reason, message=event.message)
         self._wake.set()
 

@@ -131,9 +131,16 @@ class Worth:
         self._leasts = [typical.least for typical in self._typical]
         self._filled = expected_fill(usual)
         cached = lru_cache(CACHED_AMOUNTS // (1 + len(self._typical)))
-        self._gpu_amounts: Callable[[FreeGpu], Amounts] = cached(self._sum_gpu)
+        self._gpu_amounts: Callable[[FreeGpu], Amounts] = cached(
+            lambda gpu: [
+                self._filled[usable_cores(gpu)],
+                *(usable_by(typical.request, gpu) for typical in self._typical),
+            ]
+        )
         self._node_amounts: Callable[[tuple[FreeGpu, ...]], Amounts] = cached(self._sum_gpus)
-        self._change: Callable[[FreeGpu, FreeGpu], Amounts] = cached(self._sum_change)
+        self._change: Callable[[FreeGpu, FreeGpu], Amounts] = cached(
+            lambda before, after: list(map(sub, *map(self._gpu_amounts, (after, before))))
+        )
         self._can_feed: Callable[[str, int, int], Amounts] = cached(self._sum_fed)
 
     def of(self, node: FreeNode) -> float:
@@ -170,17 +177,9 @@ class Worth:
                 worth += weight * (cores if cores < most else most)  # noqa: FURB136 - twice as fast
         return worth
 
-    def _sum_gpu(self, gpu: FreeGpu) -> Amounts:
-        usable = (usable_by(typical.request, gpu) for typical in self._typical)
-        return [self._filled[usable_cores(gpu)], *usable]
-
     def _sum_gpus(self, gpus: tuple[FreeGpu, ...]) -> Amounts:
         rows = [self._gpu_amounts(gpu) for gpu in gpus] or [self._gpu_amounts(FreeGpu(0))]
         return [sum(column) for column in zip(*rows, strict=True)]
-
-    def _sum_change(self, before: FreeGpu, after: FreeGpu) -> Amounts:
-        """Return what a node's amounts gain when one of its GPUs changes."""
-        return list(map(sub, self._gpu_amounts(after), self._gpu_amounts(before)))
 
     def _sum_fed(self, model: str, cpu_milli: int, memory_mib: int) -> Amounts:
         """Return for each typical pod the cores that a host can feed; 0 if not even one pod."""

@@ -38,17 +38,7 @@ class Nearness:
 
 def islands(topology: Topology, positions: Collection[int]) -> Sequence[Group]:
     """Return groups of GPUs that reach each other by NVLink, over others of these."""
-    left, found = sorted(positions), []
-    while left:
-        island, edge = {left[0]}, [left[0]]
-        while edge:
-            here = edge.pop()
-            near = [one for one in left if one not in island and topology.bond(here, one).nvlinks]
-            island.update(near)
-            edge.extend(near)
-        left = [one for one in left if one not in island]
-        found.append(frozenset(island))
-    return found
+    return [frozenset(one) for one in topology.connected(positions, lambda bond: bond.nvlinks > 0)]
 
 
 def numa_nodes(topology: Topology, positions: Collection[int]) -> Sequence[Group]:
@@ -73,10 +63,6 @@ def linked(topology: Topology, positions: Sequence[int]) -> float:
     return sum(pairs) / len(pairs) if pairs else 1.0
 
 
-def _few_nodes(topology: Topology, positions: Sequence[int]) -> float:
-    return 1 / max(1, len(numa_nodes(topology, positions)))
-
-
 NEARNESS: Final = MappingProxyType(
     {
         one.name: one
@@ -87,7 +73,7 @@ NEARNESS: Final = MappingProxyType(
                 "node(s) didn't have enough free GPUs connected by NVLink",
             ),
             Nearness(
-                "numa", numa_nodes, _few_nodes,
+                "numa", numa_nodes, lambda node, gpus: 1 / max(1, len(numa_nodes(node, gpus))),
                 "GPUs of one container on one NUMA node",
                 "node(s) didn't have enough free GPUs on one NUMA node",
             ),

@@ -7,29 +7,65 @@ recovery, names and the doctor wait for these answers: a process is known by its
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import grpc
 import grpc.aio
 
-from gpumanager.errors import GpuManagerError
+from gpumanager import grpc_wire
+from gpumanager.errors import GpuManagerError, InputError
+from gpumanager.grpc_wire import Method, Request, Response
 from gpumanager.ids import ContainerID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
-from gpumanager.runtime.status import container_of, live_container
-from gpumanager.runtime.values import Container, LiveContainer
+from gpumanager.runtime.status import Container, LiveContainer, container_of, live_container
+
+KNOWN: Final = (
+    Path("/var/run/dockershim.sock"),
+    Path("/run/cri-dockerd.sock"),
+    Path("/run/crio/crio.sock"),
+    Path("/run/k3s/containerd/containerd.sock"),
+    Path("/run/k0s/containerd.sock"),
+    Path("/var/snap/microk8s/common/run/containerd.sock"),
+    Path("/run/containerd/containerd.sock"),
+)
+"""Where runtimes listen, in the order in which the kubelet looks. dockershim and cri-dockerd have a
+socket only where a kubelet works through them; containerd listens wherever Docker is installed."""
+
+_SCHEME: Final = "unix://"
+
+
+def parse_endpoint(text: str, flag: str = "--container-runtime-endpoint") -> Path:
+    """Read `/run/….sock`, `unix:///run/….sock`, or Docker's `unix:////run/….sock`.
+
+    Raises InputError.
+    """
+    path = text.removeprefix(_SCHEME)
+    if "://" in path or not path.startswith("/"):
+        raise InputError(flag, f"{text!r} is not the path of a socket; write {_SCHEME}/run/….sock")
+    return Path("/" + path.lstrip("/"))
+
+
+def candidates(asked: Path | None, docker: Path | None = None) -> tuple[Path, ...]:
+    """Return the sockets to try, in order: the user's alone, if one is given.
+
+    docker: of the flag that gpu-manager had before there was CRI. It may be Docker's own socket,
+    where nothing speaks CRI, so that the known ones follow.
+    """
+    if asked is not None:
+        return (asked,)
+    return KNOWN if docker is None else (docker, *KNOWN)
+
 
 log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 5.0
 PARALLEL_CALLS: Final = 8
 """How many containers are asked about at the same time."""
-
-_T = TypeVar("_T")
-Question = Callable[[wire.RuntimeClient], Awaitable[_T]]
+AS_THE_KUBELET: Final = pb.VersionRequest(version="0.1.0")
 
 
 class RuntimeUnavailable(GpuManagerError):
@@ -69,14 +105,14 @@ class ContainerRuntime:
 
     async def version(self) -> RuntimeVersion:
         """Return its version. Raises RuntimeUnavailable, as all of these do."""
-        answer = await self._call(lambda client: client.version())
+        answer = await self._call(wire.VERSION, AS_THE_KUBELET)
         cri, socket = self._services[0].split(".")[1], self._chosen or self._sockets[0]
         return RuntimeVersion(answer.runtime_name, answer.runtime_version, cri, socket)
 
     async def configuration(self) -> str:
         """Return JSON in the runtime's own form; empty where it reports none."""
         try:
-            answer = await self._call(lambda client: client.status())
+            answer = await self._call(wire.STATUS, pb.StatusRequest(verbose=True))
         except RuntimeUnavailable:
             return ""
         return answer.info.get("config", "")
@@ -84,14 +120,16 @@ class ContainerRuntime:
     async def containers(self) -> tuple[Container, ...]:
         """Return the running containers of pods."""
         running = pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))
-        answer = await self._call(lambda client: client.list_containers(running))
+        request = pb.ListContainersRequest(filter=running)
+        answer = await self._call(wire.LIST_CONTAINERS, request)
         found = (container_of(row.id, row.labels) for row in answer.containers)
         return tuple(one for one in found if one is not None)
 
     async def status(self, container_id: ContainerID) -> LiveContainer | None:
         """Return its status; None for one that is unknown, that has ended, or that is of no pod."""
+        request = pb.ContainerStatusRequest(container_id=container_id, verbose=True)
         try:
-            answer = await self._call(lambda client: client.container_status(container_id))
+            answer = await self._call(wire.CONTAINER_STATUS, request)
         except _NotFound:
             return None
         return live_container(answer)
@@ -121,12 +159,12 @@ class ContainerRuntime:
         for channel in channels.values():
             await channel.close(None)
 
-    async def _call(self, question: Question[_T]) -> _T:
+    async def _call(self, method: Method[Request, Response], request: Request) -> Response:
         """Call the first socket that answers. Raises RuntimeUnavailable and _NotFound."""
         causes: list[str] = []
         for socket in await asyncio.to_thread(self._present):
             try:
-                answer = await self._call_at(socket, question)
+                answer = await self._call_at(socket, method, request)
             except _Unanswered as cause:
                 causes.append(f"{socket}: {cause}")
             else:
@@ -134,14 +172,16 @@ class ContainerRuntime:
                 return answer
         raise RuntimeUnavailable(causes or [f"{self._sockets[0]}: no such socket"])
 
-    async def _call_at(self, socket: Path, question: Question[_T]) -> _T:
+    async def _call_at(
+        self, socket: Path, method: Method[Request, Response], request: Request
+    ) -> Response:
         """Try the version that was understood last, then the other one."""
         for service in self._services:
             if socket not in self._channels:
                 self._channels[socket] = wire.dial(socket)
-            client = wire.RuntimeClient(self._channels[socket], service, self._timeout)
+            channel = self._channels[socket]
             try:
-                answer = await question(client)
+                answer = await grpc_wire.call(channel, service, method, request, self._timeout)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                     raise _failure(error, self._timeout) from error

@@ -17,12 +17,13 @@ from gpumanager.limits.pausing import Cgroup
 from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import (
     UNIFIED,
+    CgroupFiles,
     Place,
     directory,
     memberships,
     parse_places,
+    read_places,
 )
-from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
 from gpumanager.runtime.peers import Owners, as_in_cgroups
 
 READ_ONLY: Final = (

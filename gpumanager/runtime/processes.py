@@ -7,11 +7,13 @@ once for each copy of the shim in it. The runtime is called once for each contai
 
 from typing import Final, Protocol
 
-from gpumanager.ids import ContainerID
+from gpumanager.gpu.nvml_service import ANSWER_SECONDS, NvmlReader, NvmlService
+from gpumanager.gpu.usage.nvml_pass import NvmlQuery
+from gpumanager.gpu.values import GpuUUID
+from gpumanager.ids import ContainerID, PodUID
 from gpumanager.limits.processes import Process, find
-from gpumanager.runtime.cgroup import Membership, identify
-from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
-from gpumanager.runtime.values import Container, LiveContainer
+from gpumanager.runtime.cgroup import CgroupFiles, Membership, identify, read_places
+from gpumanager.runtime.status import Container, LiveContainer
 
 REMEMBERED_PROCESSES: Final = 4096
 REMEMBERED_CONTAINERS: Final = 1024
@@ -82,3 +84,31 @@ class NamedContainers:
                 del self._known[next(iter(self._known))]
             self._known[container_id] = live.container
         return self._known[container_id]
+
+
+EVERY_PROCESS: Final = NvmlQuery(processes=None)
+
+
+class GpuTenants:
+    """Of all GPUs. seconds: for NVML to answer."""
+
+    def __init__(
+        self, nvml: NvmlService, containers: Containers, seconds: float = ANSWER_SECONDS
+    ) -> None:
+        self._nvml = NvmlReader(nvml, "cannot match GPU processes to pods", seconds)
+        self._containers = containers
+
+    async def pods(self) -> dict[GpuUUID, frozenset[PodUID]] | None:
+        """Return the pods with a process on each GPU; None where the driver does not tell of all
+        GPUs.
+
+        Processes of no pod, and those of a pod that cannot be found, are left out.
+        """
+        reading = await self._nvml.read(EVERY_PROCESS)
+        if reading is None or not reading.complete:
+            return None
+        found = {gpu: map(self._containers.of_pid, pids) for gpu, pids in reading.held.items()}
+        return {
+            gpu: frozenset(one.pod_uid for one in members if one is not None)
+            for gpu, members in found.items()
+        }

@@ -1,4 +1,4 @@
-"""A container's CRI status as values. Pure.
+"""Containers as values, and a container's CRI status as such. Pure.
 
 CRI itself tells mounts, labels and annotations. The pid, the devices and the environment are in the
 JSON that runtimes add on demand: containerd and CRI-O give the OCI `runtimeSpec`, containerd also
@@ -7,14 +7,63 @@ What cannot be understood there is left out.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
-from gpumanager.ids import AllocationID, ContainerID, PodUID
-from gpumanager.names import CONTAINER_VCUDA
+from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a pod, by the names Kubernetes gave it and the one its runtime did."""
+
+    container_id: ContainerID
+    pod_uid: PodUID
+    pod_namespace: str
+    pod_name: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.pod_namespace}/{self.pod_name} ({self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A path of the host and what the container sees it as."""
+
+    host: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveContainer:
+    """A running container and what it was started with.
+
+    devices: as asked for; where the runtime tells only what a container sees, both paths are that,
+    and a privileged container has all of the host's. pid: of its first process; 0: not told.
+    annotations: the container's, among them those of the Allocate response.
+    """
+
+    container: Container
+    pid: int = 0
+    mounts: tuple[Bind, ...] = ()
+    devices: tuple[Bind, ...] = ()
+    envs: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def source(self, container_path: str) -> str | None:
+        """Return the host's path of what is mounted there; None where nothing is."""
+        return next((m.host for m in self.mounts if m.container == container_path), None)
+
+
+class LiveContainers(Protocol):
+    """Lists what runs on this node."""
+
+    async def list(self) -> tuple[LiveContainer, ...]:
+        """List all running containers of pods, without sandboxes; raises RuntimeUnavailable."""
+
 
 LABEL_POD_UID: Final = "io.kubernetes.pod.uid"
 LABEL_POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
@@ -54,19 +103,6 @@ def live_container(answer: pb.ContainerStatusResponse) -> LiveContainer | None:
         or {row.text("key"): row.text("value") for row in config.rows("envs")},
         annotations=dict(status.annotations),
     )
-
-
-def by_allocation(
-    containers: Iterable[LiveContainer], directory: Path
-) -> dict[AllocationID, tuple[LiveContainer, ...]]:
-    """Group containers by allocation: what each has mounted of `directory` at /etc/vcuda."""
-    found: dict[AllocationID, tuple[LiveContainer, ...]] = {}
-    for container in containers:
-        source = container.source(str(CONTAINER_VCUDA))
-        if source is not None and Path(source).parent == directory:
-            name = AllocationID(Path(source).name)
-            found[name] = (*found.get(name, ()), container)
-    return found
 
 
 class _Fields:

@@ -24,8 +24,9 @@ from gpumanager.runtime.status import (
     LABEL_POD_NAME,
     LABEL_POD_NAMESPACE,
     LABEL_POD_UID,
+    Bind,
+    LiveContainer,
 )
-from gpumanager.runtime.values import Bind, LiveContainer
 from gpumanager.sim.cdi import inject, read_specs
 from gpumanager.sim.container.values import ContainerSpec
 

@@ -10,7 +10,7 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.pod import PodView
 from gpumanager.kubelet.pods import PodsUnavailable
 from gpumanager.limits.values import AllocationUsage, Limit
-from gpumanager.runtime.values import LiveContainer
+from gpumanager.runtime.status import LiveContainer
 
 
 @dataclass

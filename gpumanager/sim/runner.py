@@ -12,7 +12,7 @@ from typing import Final
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import CONTAINER_VCUDA
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.sim import events
 from gpumanager.sim.cdi import CdiUnresolved
 from gpumanager.sim.container.process import (

@@ -54,23 +54,14 @@ def digest(plan: Plan) -> str:
 
 def lay_out(programs: Sequence[Component], libraries: Sequence[Component]) -> Plan:
     """Plan the driver's own files, and the links of ldconfig; of two that collide the first."""
-    plan: dict[PurePosixPath, File | Link] = {}
-    for program in programs:
-        _add(plan, _file(PurePosixPath("bin") / program.name, program.path))
-    for library in libraries:
-        _add(plan, _file(_directory(library) / library.name, library.path))
-    for library in libraries:
-        for name in link_names(library):
-            _add(plan, Link(_directory(library) / name, library.name))
+    placed = [(PurePosixPath("lib64" if one.elf.is_64_bit else "lib"), one) for one in libraries]
+    entries: list[File | Link] = [
+        *(_file(PurePosixPath("bin") / one.name, one.path) for one in programs),
+        *(_file(directory / one.name, one.path) for directory, one in placed),
+        *(Link(where / name, one.name) for where, one in placed for name in link_names(one)),
+    ]
+    plan = {entry.path: entry for entry in reversed(entries)}
     return tuple(plan[path] for path in sorted(plan))
-
-
-def _add(plan: dict[PurePosixPath, File | Link], entry: File | Link) -> None:
-    plan.setdefault(entry.path, entry)
-
-
-def _directory(library: Component) -> PurePosixPath:
-    return PurePosixPath("lib64" if library.elf.is_64_bit else "lib")
 
 
 def _file(path: PurePosixPath, source: Path) -> File:

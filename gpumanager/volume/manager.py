@@ -11,13 +11,12 @@ from typing import Final
 
 from gpumanager.errors import InputError
 from gpumanager.volume.config import Volume, VolumeConfig
-from gpumanager.volume.disk import Disk
 from gpumanager.volume.driver import Driver, find_driver
 from gpumanager.volume.errors import DriverNotFound
 from gpumanager.volume.find import Component, find_libraries, find_programs
 from gpumanager.volume.host import Host, read_host
 from gpumanager.volume.layout import File, Plan, lay_out
-from gpumanager.volume.mirror import DISK, mirror
+from gpumanager.volume.mirror import mirror
 from gpumanager.volume.shims import Shims, put_shims
 from gpumanager.volume.values import DriverVolumes
 
@@ -66,7 +65,6 @@ def publish(
     shims: Shims,
     base: Path | None = None,
     opencl: bool = False,
-    disk: Disk = DISK,
 ) -> DriverVolumes:
     """Mirror the driver found under `root`, with the shims and without.
 
@@ -84,7 +82,7 @@ def publish(
     except OSError as error:
         cause = f"its files changed while they were read: {error.strerror} ({error.filename})"
         raise DriverNotFound(root, cause) from error
-    shared = _publish(shimmed, config.shared, base, disk)
+    shared = _publish(shimmed, config.shared, base)
     # The files without graphics become hard links to the published ones, wherever the driver lies.
     compute = tuple(
         replace(one, source=shared / one.path) if isinstance(one, File) else one
@@ -95,8 +93,8 @@ def publish(
     warnings = (*driver.warnings, *own.warnings, *whole.warnings, *about_shims)
     volumes = DriverVolumes(
         shared=shared,
-        compute=_publish(compute, without, base, disk),
-        whole=_publish(whole.plan, config.whole, base, disk),
+        compute=_publish(compute, without, base),
+        whole=_publish(whole.plan, config.whole, base),
         version=driver.version,
         warnings=tuple(dict.fromkeys(warnings)),
     )
@@ -126,8 +124,8 @@ def _contents(
     return _Contents(own, plan, (*libraries.warnings, *programs.warnings))
 
 
-def _publish(plan: Plan, volume: Volume, base: Path | None, disk: Disk) -> Path:
+def _publish(plan: Plan, volume: Volume, base: Path | None) -> Path:
     home = (base or volume.base).absolute()
-    directory = mirror(plan, home, volume.name, disk)
+    directory = mirror(plan, home, volume.name)
     log.info("driver volume %s is %s", volume.name, directory)
     return home / volume.name

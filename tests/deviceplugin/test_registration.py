@@ -15,8 +15,9 @@ from gpumanager.deviceplugin import registration, wire
 from gpumanager.deviceplugin.changes import Changes, Inotify
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.register import RegistrationFailed
-from gpumanager.deviceplugin.registration import Standing, pauses
+from gpumanager.deviceplugin.registration import pauses
 from gpumanager.deviceplugin.server import CannotServe
+from gpumanager.grpc_wire import PluginStanding
 from gpumanager.names import VCORE, VMEMORY
 from tests.deviceplugin.plugin_node import BOUND, Kubelet, RefusingKubelet, new_allocator
 
@@ -181,7 +182,7 @@ async def test_a_resource_that_is_refused_keeps_no_other_from_registering(
         await kubelet.stop()
 
 
-async def refused(plugin: DevicePlugin, resource: str) -> Standing:
+async def refused(plugin: DevicePlugin, resource: str) -> PluginStanding:
     """As it stands between two attempts."""
     async with asyncio.timeout(BOUND):
         while True:

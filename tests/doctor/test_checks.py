@@ -18,7 +18,7 @@ from gpumanager.doctor.values import (
     Trouble,
     Verdict,
 )
-from gpumanager.gpu.driver_version import LoadedDriver
+from gpumanager.gpu.device_attributes import LoadedDriver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import GIB, MIB, Bytes
 

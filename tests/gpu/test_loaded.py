@@ -5,8 +5,8 @@ import threading
 import pynvml
 import pytest
 
-from gpumanager.gpu import driver_version
-from gpumanager.gpu.driver_version import LoadedDriver
+from gpumanager.gpu import device_attributes
+from gpumanager.gpu.device_attributes import LoadedDriver
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.nvml_service import NvmlService
 
@@ -20,24 +20,24 @@ async def test_a_version_is_written_as_people_do(
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: number)
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "555.58.02")
 
-    assert await driver_version.cuda_version(NvmlService()) == text
+    assert await device_attributes.cuda_version(NvmlService()) == text
 
 
 async def test_without_a_driver_there_is_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> LoadedDriver:
         raise NvmlError("no driver")
 
-    monkeypatch.setattr(driver_version, "loaded_driver", absent)
+    monkeypatch.setattr(device_attributes, "loaded_driver", absent)
 
-    assert await driver_version.cuda_version(NvmlService()) == ""
+    assert await device_attributes.cuda_version(NvmlService()) == ""
 
 
 async def test_a_driver_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(driver_version, "loaded_driver", lambda: answer.wait(120) and None)
+    monkeypatch.setattr(device_attributes, "loaded_driver", lambda: answer.wait(120) and None)
 
-    assert await driver_version.cuda_version(NvmlService(), 0.01) == ""
+    assert await device_attributes.cuda_version(NvmlService(), 0.01) == ""
 
     answer.set()

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.sim.manifest.pods import Pod
 from tests.waiting import until
 

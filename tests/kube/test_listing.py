@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube import listing
-from gpumanager.kube.listing import Listing
+from gpumanager.kube import client
+from gpumanager.kube.client import Listing
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -70,7 +70,7 @@ def test_half_a_list_is_none(cut: int) -> None:
 
 
 def test_an_item_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "LONGEST_ITEM", 100)
+    monkeypatch.setattr(client, "LONGEST_ITEM", 100)
 
     with pytest.raises(ValueError, match="more than 100"):
         taken_apart('{"items": [{"a": "' + "x" * 200, [])

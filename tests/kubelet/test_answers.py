@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.kubelet.answers import parse_answers, read_answers
-from gpumanager.kubelet.checkpoint import CheckpointUnreadable
+from gpumanager.kubelet.checkpoint import CheckpointUnreadable, parse_answers, read_answers
 
 RESPONSE = pb.ContainerAllocateResponse(
     envs={"VCUDA_ALLOCATION": "7f", "EMPTY": ""},

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from gpumanager.kubelet.api import podresources_v1_pb2 as pb
-from gpumanager.kubelet.probe import ProbeFailed, Speaks, probe
+from gpumanager.kubelet.pod_resources import ProbeFailed, Speaks, probe
 from gpumanager.kubelet.wire import Context, pod_resources_handler
 
 

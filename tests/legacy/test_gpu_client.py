@@ -20,7 +20,7 @@ from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.processes import Process
 from gpumanager.limits.socket.protocol import PREFACE
 from gpumanager.limits.values import Limit
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes

@@ -17,7 +17,7 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.limits.processes import Process, find
 from gpumanager.limits.values import Limit
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
 from gpumanager.units import GIB, Bytes

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.runtime.cgroup import CgroupMount
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles, CgroupMount
 from tests.limits.container_process import ContainerProcess, StartProcess
 from tests.limits.open_door import NAME, limit, virtual_manager
 

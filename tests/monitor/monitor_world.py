@@ -6,9 +6,8 @@ from typing import Any
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import NvmlDriver, NvmlReader, NvmlService
-from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
+from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
-from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, bare, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.grants.journal import Journal

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from gpumanager import view
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.http_server import BoundedServer
 from gpumanager.monitor.events import Events

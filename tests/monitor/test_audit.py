@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
+from gpumanager.gpu.health.reports import NodeEvent
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share
 from gpumanager.ids import PodUID
 from gpumanager.limits.processes import Process, find
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, latest
-from gpumanager.monitor.ports import NodeHappening
 from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import (
     LOOKS_BEFORE_VERDICT,
@@ -317,10 +317,10 @@ class Heard:
         self.of_pods: list[tuple[PodUID, str]] = []
         self.messages: list[str] = []
 
-    def event(self, event: NodeHappening) -> None:
+    def event(self, event: NodeEvent) -> None:
         self.of_node.append(event.reason)
 
-    def pod_event(self, pod: PodUID, event: NodeHappening) -> None:
+    def pod_event(self, pod: PodUID, event: NodeEvent) -> None:
         self.of_pods.append((pod, event.reason))
         self.messages.append(event.message)
 

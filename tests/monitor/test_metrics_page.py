@@ -9,9 +9,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families as parse
 from scrape import busy_node
 
-from gpumanager.gpu.usage.nvml_pass import NvmlReading
+from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
-from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.grants.ledger import Ledger

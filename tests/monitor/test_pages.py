@@ -15,9 +15,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.nvml_service import NvmlService
-from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
+from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlQuery, NvmlReading
 from gpumanager.gpu.usage.samples import ProcessSample
-from gpumanager.gpu.usage.status import GpuStatus
 from gpumanager.monitor import pages, service
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies

@@ -5,7 +5,7 @@ from typing import Any
 from gpumanager.grants.grant import State
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_PREDICATE_GPU_INDEX
-from gpumanager.node_status.annotations import corrections, healed
+from gpumanager.node_status.pod_reconciler import corrections, healed
 from tests.kube.api_world import pod_object
 from tests.node_status.grants import gpu, granted, two_gpus
 

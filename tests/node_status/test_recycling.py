@@ -10,8 +10,7 @@ from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import PodUID
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.pod import PodView, read_pod
-from gpumanager.node_status.pod_reconciler import cause
-from gpumanager.node_status.recycling import HOPELESS_SECONDS, hopeless, recyclable
+from gpumanager.node_status.pod_reconciler import HOPELESS_SECONDS, cause, hopeless, recyclable
 from tests.kube.api_world import pod_object
 
 OURS = "Allocate failed due to rpc error: code = Unknown desc = no room, which is unexpected"

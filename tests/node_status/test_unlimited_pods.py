@@ -149,8 +149,7 @@ async def test_functions_that_the_shim_cannot_place_are_told_everywhere(
     assert event["type"] == "Warning"
     assert log.count("uses GPU") == 1
     assert "NO LIMIT" in top
-    on = [row for gpu in seen["gpus"] for row in gpu["containers"]]
-    assert [row["unlimited_processes"] for row in on] == [{"entry": 1}]
+    assert [row["unlimited_processes"] for row in seen["containers"]] == [{"entry": 1}]
     assert "NO LIMIT holds for 1 of its processes" in tree
     assert (
         "No limit holds for 1 process. It got functions from the driver that the shim does not "

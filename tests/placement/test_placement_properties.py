@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumanager.gpu.values import Bond, Level
-from gpumanager.placement.link import link
-from gpumanager.placement.link_search import candidates_of, good_set
+from gpumanager.placement.link import candidates_of, good_set, link
 from gpumanager.placement.place import place
 from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
 from gpumanager.units import CORES_PER_GPU, blocks

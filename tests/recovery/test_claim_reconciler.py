@@ -16,7 +16,7 @@ from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import CdiDevice, cdi_name
 from gpumanager.isolation.edits import ENV_ALLOCATION, ContainerEdits
 from gpumanager.limits.values import AllocationUsage, ProcessUsage
-from gpumanager.runtime.values import Container, LiveContainer
+from gpumanager.runtime.status import Container, LiveContainer
 from tests.dra.claim_node import ClaimNode
 
 

@@ -20,7 +20,7 @@ from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.units import Bytes
 from tests.deviceplugin.admission.admission_node import (
     JOURNAL,

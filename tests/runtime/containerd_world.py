@@ -21,9 +21,11 @@ from typing import Any, Self
 
 import grpc.aio
 
+from gpumanager import grpc_wire
 from gpumanager.ids import ContainerID
 from gpumanager.runtime import wire
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.cri import AS_THE_KUBELET
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from tests.runtime.cri_create import call, entries, message
 
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "runc", "ctr", "gcc")
@@ -98,7 +100,7 @@ class ContainerdWorld:
         async with asyncio.timeout(STARTED_SECONDS):
             while True:
                 with contextlib.suppress(grpc.aio.AioRpcError):
-                    await wire.RuntimeClient(self.channel, wire.V1, 2).version()
+                    await grpc_wire.call(self.channel, wire.V1, wire.VERSION, AS_THE_KUBELET, 2)
                     return
                 assert self._process is not None
                 assert self._process.returncode is None, (self.base / "log").read_text()

@@ -6,7 +6,7 @@ A test that has a runtime and a container running in it hands over both.
 from gpumanager.ids import ContainerID
 from gpumanager.limits.processes import find
 from gpumanager.runtime.cri import ContainerRuntime
-from gpumanager.runtime.values import LiveContainer
+from gpumanager.runtime.status import LiveContainer
 
 UNKNOWN = ContainerID("0" * 64)
 

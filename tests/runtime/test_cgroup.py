@@ -10,6 +10,7 @@ from gpumanager.ids import PodUID
 from gpumanager.runtime.cgroup import (
     UNIFIED,
     CgroupDriver,
+    CgroupFiles,
     CgroupMount,
     CgroupVersion,
     Place,
@@ -18,7 +19,6 @@ from gpumanager.runtime.cgroup import (
     parse_mounts,
     parse_places,
     pods,
-    version,
 )
 from tests.runtime.cgroup_texts import ID, PATHS, SLICE, STATIC, UID, hybrid, v1, v2
 
@@ -155,7 +155,7 @@ HYBRID_MOUNTS = V1_MOUNTS + "35 29 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cg
     ],
 )
 def test_the_version_is_told_by_what_is_mounted(text: str, expected: CgroupVersion | None) -> None:
-    assert version(parse_mounts(text)) is expected
+    assert CgroupFiles(parse_mounts(text), frozenset()).version is expected
 
 
 @pytest.mark.parametrize(

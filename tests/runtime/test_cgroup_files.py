@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.runtime.cgroup import CgroupDriver, CgroupVersion, identify
-from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
+from gpumanager.runtime.cgroup import (
+    CgroupDriver,
+    CgroupFiles,
+    CgroupVersion,
+    identify,
+    read_places,
+)
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, STATIC, UID, v1, v2
 

@@ -8,9 +8,9 @@ import pytest
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.limits.processes import Process, find
 from gpumanager.runtime import processes
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.processes import Containers, NamedContainers
-from gpumanager.runtime.values import Container, LiveContainer
+from gpumanager.runtime.status import Container, LiveContainer
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, UID, v2
 

@@ -16,10 +16,9 @@ import pytest
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime import wire
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
-from gpumanager.runtime.cgroup import identify
-from gpumanager.runtime.cgroup_files import CgroupFiles, read_places
+from gpumanager.runtime.cgroup import CgroupFiles, identify, read_places
 from gpumanager.runtime.cri import ContainerRuntime, RuntimeUnavailable
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.sim.container_runtime import SimulatedRuntime
 from tests.runtime import containerd_world
 from tests.runtime import runtime_contract as contract

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.errors import InputError
-from gpumanager.runtime.endpoint import KNOWN, candidates, parse_endpoint
+from gpumanager.runtime.cri import KNOWN, candidates, parse_endpoint
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import pytest
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.limits.pausing import Cgroup, Freezer
 from gpumanager.limits.processes import Process, find
-from gpumanager.runtime.cgroup import CgroupMount
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles, CgroupMount
 from gpumanager.runtime.freezer import CgroupFreezer
 from gpumanager.sim.freezer import SimulatedFreezer
 from tests.runtime.cgroup_node import CgroupNode

@@ -1,7 +1,6 @@
 """What each runtime's status says, in the forms that containerd, CRI-O and dockershim give it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,13 @@ from hypothesis import strategies as st
 
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
-from gpumanager.runtime.status import by_allocation, container_of, live_container
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import (
+    Bind,
+    Container,
+    LiveContainer,
+    container_of,
+    live_container,
+)
 from tests.runtime.cgroup_texts import ID, UID
 
 LABELS = {
@@ -144,19 +148,3 @@ def test_no_runtime_s_json_hides_the_container(told: Any) -> None:
 
     assert live is not None
     assert live.container == CONTAINER
-
-
-def live(name: str, *mounts: Bind) -> LiveContainer:
-    container = Container(ContainerID(name), PodUID(UID), "lab", "trainer", name)
-    return LiveContainer(container, mounts=mounts)
-
-
-def test_who_lives_on_which_allocation_is_told_by_what_is_mounted_at_etc_vcuda() -> None:
-    one = live("one", Bind("/vm/alloc/a1", "/etc/vcuda"), Bind("/x", "/y"))
-    init = live("init", Bind("/vm/alloc/a1", "/etc/vcuda"))
-    elsewhere = live("elsewhere", Bind("/other/alloc/a2", "/etc/vcuda"))
-    no_share = live("whole", Bind("/vm/alloc/a3", "/data"))
-
-    found = by_allocation((one, init, elsewhere, no_share), Path("/vm/alloc"))
-
-    assert found == {"a1": (one, init)}

@@ -12,9 +12,8 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.runtime.processes import Containers
-from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.runtime.cgroup import CgroupFiles
+from gpumanager.runtime.processes import Containers, GpuTenants
 from gpumanager.units import Bytes
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import PATHS, UID, v2

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share, State
 from gpumanager.ids import AllocationID, PodUID

@@ -6,9 +6,9 @@ import pytest
 
 from gpumanager.agent.host import prune_drivers
 from gpumanager.ids import ContainerID, PodUID
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.sim.in_memory import SimulatedContainers
-from gpumanager.volume.mounted import mounted, prune_unused
+from gpumanager.volume.mirror import mounted, prune_unused
 from gpumanager.volume.values import DriverVolumes
 
 OLD, OLDER, NOW = "nvidia-00000000000000a1", "nvidia-00000000000000a0", "nvidia-00000000000000a2"

@@ -23,7 +23,7 @@ from gpumanager.doctor.values import (
     Trouble,
 )
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.driver_version import loaded_driver
+from gpumanager.gpu.device_attributes import loaded_driver
 from gpumanager.gpu.health.events import NvmlHealth
 from gpumanager.gpu.health.state import PENDING_RESET, GpuHealth, diagnosis
 from gpumanager.gpu.kernel_modules import HMM, kernel_file
@@ -37,8 +37,8 @@ from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
 from gpumanager.kubelet.checkpoint import read_checkpoint
+from gpumanager.kubelet.pod_resources import probe
 from gpumanager.kubelet.pods import KubeletPods
-from gpumanager.kubelet.probe import probe
 from gpumanager.names import (
     CLAIMS,
     DEVICE_PLUGINS,
@@ -57,7 +57,7 @@ from gpumanager.node_status.other_managers import (
     read_slice,
 )
 from gpumanager.runtime.cdi_support import obstacle_of
-from gpumanager.runtime.cgroup_files import CgroupFiles
+from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
 from gpumanager.settings import AgentSettings
 from gpumanager.units import Bytes

@@ -39,7 +39,7 @@ from gpumanager.kube.plan import ceiling
 from gpumanager.limits.values import Limit
 from gpumanager.names import ANNOTATION_DEVICE, VCORE, VMEMORY
 from gpumanager.placement.values import Request
-from gpumanager.runtime.values import LiveContainer
+from gpumanager.runtime.status import LiveContainer
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 BY_KUBELET: Final = "adopted: the kubelet's checkpoint gives it these devices"

@@ -19,8 +19,12 @@ from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import PodUID
-from gpumanager.kubelet.answers import read_answers
-from gpumanager.kubelet.checkpoint import CheckpointFile, CheckpointUnreadable, DeviceHolder
+from gpumanager.kubelet.checkpoint import (
+    CheckpointFile,
+    CheckpointUnreadable,
+    DeviceHolder,
+    read_answers,
+)
 from gpumanager.kubelet.pod_resources import NamedHolder
 from gpumanager.names import VCORE
 

@@ -30,7 +30,7 @@ from gpumanager.isolation.table import Isolations
 from gpumanager.kubelet.pods import PodsSource, PodsUnavailable
 from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_VCUDA, VCORE
-from gpumanager.runtime.values import LiveContainer, LiveContainers
+from gpumanager.runtime.status import LiveContainer, LiveContainers
 
 logger = logging.getLogger(__name__)
 

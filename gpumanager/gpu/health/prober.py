@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from gpumanager.gpu.health.events import HealthSource
 from gpumanager.gpu.health.state import HealthEvent, ProbeResult
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.poll_interval import poll_interval
+from gpumanager.gpu.nvml_service import poll_interval
 from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)

@@ -43,14 +43,6 @@ class NodeReports(Protocol):
         """Report that this happened."""
 
 
-class NoNodeReports:
-    """For a node without an API server: the agent's log says the same."""
-
-    def condition(self, condition: NodeCondition) -> None: ...
-
-    def event(self, event: NodeEvent) -> None: ...
-
-
 def condition_of(health: NodeHealth) -> NodeCondition:
     """Return false where a GPU is out of use or NVML fails, unknown where it does not answer."""
     if health.nvml is NvmlState.UNKNOWN:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from gpumanager.gpu.health.checks import Checks
-from gpumanager.gpu.health.xids import Severity, classify
+from gpumanager.gpu.health.xids import Checks, Severity, classify
 from gpumanager.gpu.values import GpuUUID
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health.checks import Checks
 from gpumanager.gpu.health.events import HealthSource
 from gpumanager.gpu.health.prober import (
     EventsReceived,
@@ -25,7 +24,7 @@ from gpumanager.gpu.health.prober import (
     ProbeRound,
     ProbeTiming,
 )
-from gpumanager.gpu.health.reports import NodeReports, NoNodeReports, condition_of, events_between
+from gpumanager.gpu.health.reports import NodeReports, condition_of, events_between
 from gpumanager.gpu.health.state import (
     Cause,
     GpuHealth,
@@ -37,7 +36,7 @@ from gpumanager.gpu.health.state import (
     after_probe,
     fallen,
 )
-from gpumanager.gpu.health.xids import Severity
+from gpumanager.gpu.health.xids import Checks, Severity
 from gpumanager.gpu.values import GpuUUID
 
 log = logging.getLogger(__name__)
@@ -74,16 +73,16 @@ class HealthWatch:
         gpus: Iterable[GpuUUID],
         source: HealthSource,
         *,
-        rules: HealthRules | None = None,
-        reports: NodeReports | None = None,
+        rules: HealthRules,
+        reports: NodeReports,
         held: Iterable[GpuUUID] = (),
         judged: asyncio.Event | None = None,
     ) -> None:
         self._judged = judged or asyncio.Event()
         self._advertised = frozenset(gpus)
         self.health = NodeHealth().knowing((*sorted(self._advertised), *held))
-        self._rules = rules or HealthRules()
-        self._reports = reports or NoNodeReports()
+        self._rules = rules
+        self._reports = reports
         self._messages: asyncio.Queue[HealthMessage] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = HealthProber(source, self._rules.timing, self._enqueue, lambda: self._known)

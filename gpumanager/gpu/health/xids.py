@@ -11,8 +11,18 @@ Xid Errors"): what it says is to be done at once decides the class. Rows that fo
 or another sentence of it, say so. What the catalog leaves to a decision by a sub-code (144-150) or
 to somebody's look at more than the code (78, 142, 159, 167-169), and what stands nowhere, is
 transient: out of use, and back by itself, unless the driver says that the GPU needs more.
+
+Which health checks are wanted, the environment variables of NVIDIA's device plugin say:
+
+    DP_DISABLE_HEALTHCHECKS=all      nothing is watched
+    DP_DISABLE_HEALTHCHECKS=xids     events are passed over; GPUs are still probed
+    DP_DISABLE_HEALTHCHECKS=48,63    these Xids are passed over
+    DP_ENABLE_HEALTHCHECKS=13,31     these count, also those that are a program's own fault
+
+What is enabled wins over what is disabled. In NVIDIA's plugin `xids` means `all`: it never probes.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -206,3 +216,60 @@ def classify(code: int) -> Xid:
     """Never fails: a code that is not known is transient."""
     unknown = Xid(code, Severity.TRANSIENT, "not known to this agent", "in no source")
     return XIDS.get(code, unknown)
+
+
+log = logging.getLogger(__name__)
+
+DISABLE: Final = "DP_DISABLE_HEALTHCHECKS"
+ENABLE: Final = "DP_ENABLE_HEALTHCHECKS"
+ALL: Final = "all"
+WORDS: Final = {ALL, "xids"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """probes: whether GPUs are asked how they are. xids: whether events count, unless disabled."""
+
+    probes: bool = True
+    xids: bool = True
+    disabled: frozenset[int] = frozenset()
+    enabled: frozenset[int] = frozenset()
+    every_xid: bool = False
+
+    @property
+    def any(self) -> bool:
+        return self.probes or self.xids or self.every_xid or bool(self.enabled)
+
+    @property
+    def memory_events(self) -> bool:
+        """Whether memory errors that NVML tells as events of their own count."""
+        return self.xids or self.every_xid
+
+    def severity(self, code: int) -> Severity | None:
+        """What an Xid means under these checks; None if it is passed over."""
+        severity = classify(code).severity
+        if self.every_xid or code in self.enabled:
+            return severity if severity.harms else Severity.TRANSIENT
+        return severity if self.xids and code not in self.disabled else None
+
+
+def checks_of(environment: Mapping[str, str]) -> Checks:
+    """Never fails: a word that means nothing is said and passed over, as NVIDIA's plugin does."""
+    off, disabled = _read(DISABLE, environment.get(DISABLE, ""))
+    on, enabled = _read(ENABLE, environment.get(ENABLE, ""))
+    return Checks(
+        probes=ALL not in off,
+        xids=not off,
+        disabled=disabled,
+        enabled=enabled,
+        every_xid=bool(on),
+    )
+
+
+def _read(name: str, text: str) -> tuple[frozenset[str], frozenset[int]]:
+    """Return the words and the codes of one variable."""
+    words = {word.strip().lower() for word in text.split(",")} - {""}
+    codes = {word for word in words if word.isascii() and word.isdecimal()}
+    for word in sorted(words - codes - WORDS):
+        log.warning("%s: ignoring %r: write an Xid, `all` or `xids`", name, word)
+    return frozenset(words & WORDS), frozenset(map(int, codes))

@@ -2,22 +2,26 @@
 
 What the driver does not tell is left out, or None, but never taken for 0. Of a GPU that is split
 into instances (MIG) the instances are asked, unless GPUs are named.
+
+Two functions tell how busy processes keep a GPU; which of them a driver knows depends on its age.
+NVML stamps samples with the time of day in microseconds, which may be set; a cursor per GPU, in
+those very units, asks for what is strictly newer. Buffers of real drivers hold remains of processes
+long gone, and figures above 100: those are dropped.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import pynvml
 
 from gpumanager.gpu.nvml import if_supported, is_split, text
 from gpumanager.gpu.nvml_session import NvmlSession
-from gpumanager.gpu.usage.process_memory import ProcessMemory, processes_of
-from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
-from gpumanager.gpu.usage.status import GpuStatus, status_of
-from gpumanager.gpu.usage.utilization import UtilizationSampler
+from gpumanager.gpu.usage.process_memory import COMPUTE, ProcessMemory, processes_of, running
+from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.units import Bytes
 
@@ -26,6 +30,22 @@ T = TypeVar("T")
 Gpus = frozenset[GpuUUID] | None
 """Bare UUIDs; None: all GPUs, and their instances."""
 NO_GPUS = frozenset[GpuUUID]()
+
+PERCENT: Final = 100
+QUESTIONS: Final[tuple[str, ...]] = (
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetProcessesUtilizationInfo",
+)
+LOOK_BACK_US: Final = 1_000_000
+"""How old a sample may be at the first question."""
+
+_NOBODY: Final = {pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND}
+_NEVER: Final = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,16 @@ class NvmlQuery:
 
 def _both(some: Gpus, others: Gpus) -> Gpus:
     return None if some is None or others is None else some | others
+
+
+@dataclass(frozen=True, slots=True)
+class GpuStatus:
+    """How a GPU is. percent: of the last sample period with a kernel running, 0 to 100."""
+
+    memory_used: Bytes
+    percent: int | None = None
+    temperature_celsius: int | None = None
+    power_milliwatts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +112,7 @@ class NvmlPasses(NvmlSession):
     def __init__(self, hanging: Collection[int] = ()) -> None:
         super().__init__()
         self._hanging = hanging
-        self._sampler = UtilizationSampler()
+        self._sampler = _UtilizationSampler()
         self._devices: dict[int, tuple[Any, GpuUUID]] = {}
         """By index."""
         self.gpu_asked: int | None = None
@@ -104,7 +134,7 @@ class NvmlPasses(NvmlSession):
                 continue
             self.gpu_asked = index
             if query.status:
-                status |= if_supported(partial(status_of, index), dict[GpuUUID, GpuStatus]())
+                status |= if_supported(partial(_status_of, index), dict[GpuUUID, GpuStatus]())
             held |= self._ask(index, query.processes, lambda handle, _: processes_of(handle))
             samples |= self._ask(index, query.samples, self._sampler.ask)
             self.gpu_asked = None
@@ -150,3 +180,78 @@ def _instances(device: Any) -> Iterator[Any]:
         )
         if found is not None:
             yield found
+
+
+def _status_of(index: int) -> dict[GpuUUID, GpuStatus]:
+    """Return a GPU's status by its UUID. Raises pynvml.NVMLError."""
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    second = partial(pynvml.nvmlDeviceGetMemoryInfo, handle, version=pynvml.nvmlMemory_v2)
+    try:
+        # What processes hold; in the first form's answer what the driver keeps is part of it.
+        used = int((if_supported(second, None) or pynvml.nvmlDeviceGetMemoryInfo(handle)).used)
+    except pynvml.NVMLError_NotSupported:
+        # The GPU has no such figure: its memory is the machine's.
+        used = sum(one.usedGpuMemory or 0 for one in running(COMPUTE, handle))
+    heat = partial(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+    rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
+    status = GpuStatus(
+        memory_used=Bytes(used),
+        percent=None if rates is None else min(int(rates.gpu), PERCENT),
+        temperature_celsius=if_supported(heat, None),
+        power_milliwatts=if_supported(partial(pynvml.nvmlDeviceGetPowerUsage, handle), None),
+    )
+    return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))): status}
+
+
+class _UtilizationSampler:
+    """Asks each GPU for what is newer than the last time; one thread at a time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[GpuUUID, int] = {}
+        """Stamp of the newest sample of each GPU."""
+
+    def ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
+        """Return what is newer than the last answer. Raises pynvml.NVMLError."""
+        now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
+        seen = self._seen.get(gpu, 0)
+        if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set
+            seen = now_us - LOOK_BACK_US
+        rows = _newer_than(handle, seen)
+        if rows is None:
+            return GpuUtilization(now_ns, None)
+        sound = [
+            row
+            for row in rows
+            if row.pid > 0
+            and row.smUtil <= PERCENT
+            and seen < row.timeStamp <= now_us + LOOK_BACK_US
+        ]
+        self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
+        offset_ns = now_ns - now_us * 1000
+        samples = tuple(
+            ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
+            for row in sound
+        )
+        rates = None
+        if samples:
+            rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
+        busy = None if rates is None or not 0 <= rates.gpu <= PERCENT else int(rates.gpu)
+        return GpuUtilization(now_ns, samples, busy)
+
+
+def _newer_than(handle: Any, stamp: int) -> list[Any] | None:
+    """Return rows as NVML has them; None where it never does. Raises pynvml.NVMLError."""
+    for name in QUESTIONS:
+        question: Callable[[Any, int], list[Any]] = getattr(pynvml, name)
+        try:
+            try:
+                return question(handle, stamp)
+            except pynvml.NVMLError_InsufficientSize:
+                # A process has come between NVML's count and its list.
+                return question(handle, stamp)
+        except pynvml.NVMLError as error:
+            if error.value in _NOBODY:
+                return []
+            if error.value not in _NEVER:
+                raise
+    return None

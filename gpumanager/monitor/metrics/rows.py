@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus
 from gpumanager.monitor.metrics.journal_timing import JournalWrites
 from gpumanager.monitor.metrics.latency import Latencies
 from gpumanager.monitor.snapshot import ContainerSnapshot, DeviceView, GpuSnapshot, Snapshot

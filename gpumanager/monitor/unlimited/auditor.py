@@ -10,10 +10,11 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
+from gpumanager.gpu.health.reports import NodeEvent
 from gpumanager.ids import PodUID
 from gpumanager.limits.processes import Process, command_of, pidfd_of
 from gpumanager.monitor.ports import NoReports, Reports
@@ -47,15 +48,6 @@ class AuditPolicy(Enum):
     PAUSE = "pause"
     REPORT = "report"
     END = "end"
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
-    """As an event of Kubernetes has it."""
-
-    reason: str
-    message: str
-    warning: bool = True
 
 
 async def end(process: Process, grace: float = GRACE_SECONDS) -> bool:
@@ -116,7 +108,7 @@ class Auditor:
         self._mismatched: frozenset[tuple[str, Process]] = frozenset()
         self._ending: dict[Process, asyncio.Task[None]] = {}
         self.tally = Tally()
-        self.on_finding: Callable[[AuditFinding], None] = lambda _: None
+        self.on_finding: Callable[[NodeEvent], None] = lambda _: None
         """Called with each, which the cluster is told too."""
 
     async def audit(self, snapshot: Snapshot) -> None:
@@ -142,7 +134,7 @@ class Auditor:
             new = replace(one, command=self._commands(one.process))
             self.tally.found[new.kind] += 1
             log.warning("%s", new)
-            event = AuditFinding(REASONS[new.kind], str(new))
+            event = NodeEvent(True, REASONS[new.kind], str(new))
             self.on_finding(event)
             if new.pod is None:
                 self._reports.event(event)

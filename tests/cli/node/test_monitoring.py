@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from gpumanager.agent.monitoring import Monitoring, name_of, not_ready
-from gpumanager.deviceplugin.registration import Standing
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
 from gpumanager.grants.journal import Journal
+from gpumanager.grpc_wire import PluginStanding
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
@@ -21,7 +21,7 @@ class Agent:
     def __init__(self, *, recovered: bool, **registered: bool) -> None:
         self.node = SimpleNamespace(recovered=recovered)
         self.standings = [
-            Standing(name, served=True, registered=known, failure=None)
+            PluginStanding(name, served=True, registered=known, failure=None)
             for name, known in registered.items()
         ]
 

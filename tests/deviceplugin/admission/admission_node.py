@@ -34,7 +34,7 @@ from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
 from gpumanager.legacy.checkpoint import inherited_grants
 from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.in_memory import SimulatedContainers, SimulatedLimits, SimulatedPods
 from gpumanager.units import MEMORY_BLOCK, Bytes

@@ -27,7 +27,7 @@ from gpumanager.kubelet.checkpoint import DeviceHolder
 from gpumanager.limits.values import Limit
 from gpumanager.names import ANNOTATION_DEVICE, CONTAINER_VCUDA, VCORE, VMEMORY
 from gpumanager.placement.values import Evaluator
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from tests.deviceplugin.admission.admission_node import container, gpus, pod
 

@@ -16,7 +16,7 @@ from gpumanager.deviceplugin.identity.evidence import (
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.kube.pod import PodView
 from gpumanager.names import CONTAINER_VCUDA
-from gpumanager.runtime.values import Bind, Container, LiveContainer
+from gpumanager.runtime.status import Bind, Container, LiveContainer
 from gpumanager.sim.in_memory import SimulatedPods
 from tests.deviceplugin.admission.admission_node import Node, container, gpus, pod
 

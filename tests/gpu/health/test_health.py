@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.gpu.health.checks import Checks
 from gpumanager.gpu.health.state import (
     GpuHealth,
     HealthReason,
@@ -16,6 +15,7 @@ from gpumanager.gpu.health.state import (
     after_event,
     after_probe,
 )
+from gpumanager.gpu.health.xids import Checks
 from gpumanager.gpu.values import GpuUUID
 
 GPU = GpuUUID("GPU-0")

@@ -1,6 +1,5 @@
 """What the cluster is told: each change once, and the state there is."""
 
-from gpumanager.gpu.health.checks import Checks
 from gpumanager.gpu.health.reports import condition_of, events_between
 from gpumanager.gpu.health.state import (
     GpuHealth,
@@ -12,6 +11,7 @@ from gpumanager.gpu.health.state import (
     after_event,
     after_probe,
 )
+from gpumanager.gpu.health.xids import Checks
 from gpumanager.gpu.values import GpuUUID
 
 A, B = GpuUUID("GPU-a"), GpuUUID("GPU-b")

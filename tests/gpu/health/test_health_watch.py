@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.gpu.health.checks import checks_of
 from gpumanager.gpu.health.prober import ProbeTiming
 from gpumanager.gpu.health.reports import NodeCondition, NodeEvent
 from gpumanager.gpu.health.state import NvmlState, RecoveryPolicy
 from gpumanager.gpu.health.watch import HealthRules, HealthWatch
+from gpumanager.gpu.health.xids import checks_of
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 from tests.gpu.health.health_worlds import ToldWorld

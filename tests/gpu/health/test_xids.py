@@ -2,8 +2,7 @@
 
 import pytest
 
-from gpumanager.gpu.health.checks import Checks, checks_of
-from gpumanager.gpu.health.xids import KNOWN_XIDS, XIDS, Severity, classify
+from gpumanager.gpu.health.xids import KNOWN_XIDS, XIDS, Checks, Severity, checks_of, classify
 
 PASSED_OVER_BY_NVIDIA = (13, 31, 43, 45, 68, 109)
 """Application errors of k8s-device-plugin (internal/rm/health.go)."""

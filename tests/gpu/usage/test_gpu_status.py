@@ -9,8 +9,7 @@ import pynvml
 import pytest
 
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
-from gpumanager.gpu.usage.status import GpuStatus
+from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlPasses, NvmlQuery
 from gpumanager.gpu.values import GpuUUID
 from tests import ROOT
 from tests.gpu.nvml_answers import answers, refuse

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpumanager.gpu.usage.running_processes import COMPUTE, GRAPHICS, running
+from gpumanager.gpu.usage.process_memory import COMPUTE, GRAPHICS, running
 
 UNKNOWN = (1 << 64) - 1
 PROCESSES = ((7, 500), (8, UNKNOWN))

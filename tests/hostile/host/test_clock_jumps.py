@@ -16,7 +16,7 @@ import pytest
 
 import gpumanager
 from gpumanager.kube.errors import ApiRefused
-from gpumanager.node_status.recycling import HOPELESS, HOPELESS_SECONDS
+from gpumanager.node_status.pod_reconciler import HOPELESS, HOPELESS_SECONDS
 from tests.hostile.host.faulty_host import FaultyHost, faulty
 from tests.hostile.hostile_node import HostileNode, pod
 from tests.kube.api_world import ApiWorld, until

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.gpu.nvml_service import APART_SECONDS
-from gpumanager.gpu.poll_interval import LONGEST_SECONDS, MOST_OF_TIME, poll_interval
+from gpumanager.gpu.nvml_service import APART_SECONDS, LONGEST_SECONDS, MOST_OF_TIME, poll_interval
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare

@@ -20,7 +20,7 @@ from typing import Any
 from gpumanager.kube.pod import ContainerKind, PodView
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.runtime.values import LiveContainer
+from gpumanager.runtime.status import LiveContainer
 from gpumanager.units import MEMORY_BLOCK
 from tests.deviceplugin.admission.admission_node import JOURNAL, Node, container, gpus, pod
 

@@ -6,9 +6,8 @@ import threading
 
 from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
-from gpumanager.runtime.cgroup_files import CgroupFiles
-from gpumanager.runtime.processes import Containers
-from gpumanager.runtime.tenants import GpuTenants
+from gpumanager.runtime.cgroup import CgroupFiles
+from gpumanager.runtime.processes import Containers, GpuTenants
 
 
 def never(_: NvmlQuery) -> NvmlReading:
