@@ -34,22 +34,22 @@ def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -
 
     Not from within a running loop. Raises BROKEN.
     """
-    return asyncio.run(_get(url.rstrip("/") + path, seconds, authority))
 
+    async def ask() -> tuple[int, bytes]:
+        tls = ssl.create_default_context(cafile=authority) if url.startswith("https:") else True
+        body = bytearray()
+        async with (
+            asyncio.timeout(seconds),
+            aiohttp.ClientSession(headers={"Accept-Encoding": "identity"}) as session,
+            session.get(url.rstrip("/") + path, ssl=tls, allow_redirects=False) as answer,
+        ):
+            async for piece in answer.content.iter_any():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
+            return answer.status, bytes(body)
 
-async def _get(url: str, seconds: float, authority: Path | None) -> tuple[int, bytes]:
-    tls = ssl.create_default_context(cafile=authority) if url.startswith("https:") else True
-    body = bytearray()
-    async with (
-        asyncio.timeout(seconds),
-        aiohttp.ClientSession(headers={"Accept-Encoding": "identity"}) as session,
-        session.get(url, ssl=tls, allow_redirects=False) as answer,
-    ):
-        async for piece in answer.content.iter_any():
-            body += piece
-            if len(body) > MOST_BYTES:
-                raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
-        return answer.status, bytes(body)
+    return asyncio.run(ask())
 
 
 def cause(error: BaseException, seconds: float) -> str:

@@ -56,14 +56,6 @@ SERVE_PORT: Final = DEFAULT_PORT
 """The agent's own, where `top`, `tree` and `explain` look for it."""
 
 
-class NotFinished(GpuManagerError):
-    """The pods ran longer than they were given."""
-
-
-class PodsFailed(GpuManagerError):
-    """With --strict: not every pod ran and ended well."""
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """timeout: seconds until it is given up. stop_after: seconds after which containers that were
@@ -252,7 +244,7 @@ def command(
     if outcome.cut is not None:
         raise outcome.cut
     if strict and report.failed:
-        raise PodsFailed("--strict: a pod was refused or failed")
+        raise GpuManagerError("--strict: a pod was refused or failed")
 
 
 def check_ports(first: int | None, count: int) -> None:
@@ -291,7 +283,7 @@ def judge_claims(objects: Sequence[ApiObject], machine: Machine) -> Iterator[tup
 
 
 async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limits) -> Outcome:
-    """Run the pods on a fresh node; raises NotFinished and what the node raises."""
+    """Run the pods on a fresh node; raises GpuManagerError."""
     loop = asyncio.get_running_loop()
     with Progress(machine) as progress:
         ending = Ending(progress, limits)
@@ -316,8 +308,8 @@ async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limi
             raise not_finished(limits.timeout, progress) from None
 
 
-def not_finished(seconds: float, progress: Progress) -> NotFinished:
-    return NotFinished(
+def not_finished(seconds: float, progress: Progress) -> GpuManagerError:
+    return GpuManagerError(
         f"not finished after {seconds:g} s: {progress.unfinished}; "
         "give it longer with --timeout, or end it in time with --for"
     )
@@ -343,8 +335,11 @@ def _place(
         flags["page-history"] = HISTORY_SECONDS
     if not manifest.objects:
         node = SimulatedNode(machine, seed=seed, on_event=on_event, agent_flags=flags)
-        run = partial(_keep_running, node) if limits.serve else node.run
-        return node, partial(run, manifest.pods)
+        if not limits.serve:
+            return node, partial(node.run, manifest.pods)
+        return node, lambda stop: keep_running(
+            manifest.pods, lambda pod: node.run([pod], stop), stop
+        )
     from gpumanager.sim.claims.node import ClaimsNode
 
     claims = ClaimsNode(
@@ -362,12 +357,6 @@ def _place(
         return results
 
     return claims, run_claims
-
-
-async def _keep_running(
-    node: SimulatedNode, pods: Sequence[Pod], stop: asyncio.Event
-) -> tuple[ContainerResult, ...]:
-    return await keep_running(pods, lambda pod: node.run([pod], stop), stop)
 
 
 def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:

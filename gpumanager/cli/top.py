@@ -21,7 +21,7 @@ from gpumanager.cli.http_query import BROKEN, cause, check, get
 from gpumanager.cli.node_agents import agents_option, first_trouble, list_nodes
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
-from gpumanager.cli.output.top_text import table
+from gpumanager.cli.output.top_rows import table
 from gpumanager.errors import GpuManagerError
 from gpumanager.view.figures import ASCII, glyphs
 from gpumanager.view.listing import Sort

@@ -99,23 +99,21 @@ def _grow(
 ) -> None:
     for part in parts:
         if part.level is None:
-            _add_gpu(root, topology, part, grants)
+            gpu = topology.gpus[part.members[0]]
+            on_gpu = None if grants is None else grants.get(gpu.uuid, ())
+            below = root.add(
+                Text(leaf(gpu, on_gpu), style="" if on_gpu is None or on_gpu else "dim")
+            )
+            for grant in on_gpu or ():
+                label = Text(grant.name, style="bold")
+                label.append(f"  {granted(grant, gpu.uuid)}{origin(grant)}", style="not bold")
+                if grant.unlimited:
+                    count = sum(grant.unlimited.values())
+                    label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")
+                below.add(label)
             continue
         label = Text(part.title)
         if grants is not None:
             gpus = [topology.gpus[place] for place in part.members]
             label.append(f"  {free_count(gpus, grants)} of {len(gpus)} free", style="dim")
         _grow(root.add(label), part.below, topology, grants)
-
-
-def _add_gpu(root: Tree, topology: Topology, part: Branch, grants: GrantsByGpu | None) -> None:
-    gpu = topology.gpus[part.members[0]]
-    on_gpu = None if grants is None else grants.get(gpu.uuid, ())
-    below = root.add(Text(leaf(gpu, on_gpu), style="" if on_gpu is None or on_gpu else "dim"))
-    for grant in on_gpu or ():
-        label = Text(grant.name, style="bold")
-        label.append(f"  {granted(grant, gpu.uuid)}{origin(grant)}", style="not bold")
-        if grant.unlimited:
-            count = sum(grant.unlimited.values())
-            label.append(f"  NO LIMIT holds for {count} of its processes", style="bold red")
-        below.add(label)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpumanager.cli.output.claim_sentences import UsedClaim, claim_sentences, claims_of_pod
+from gpumanager.cli.explain_claims import UsedClaim, claim_sentences, claims_of_pod
 from tests.sim.claims.claim_objects import asked, claim, gpu, request, slice_of
 
 

@@ -1,21 +1,65 @@
-"""The list of GPUs and containers on the screen: the cursor stays with its row."""
+"""The rows of GPUs and containers: as text, and as the list on the screen, whose cursor stays
+with its row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.segment import Segment as Styled
 from rich.style import Style
+from rich.text import Text
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from gpumanager.cli.output.top_text import STYLES
-from gpumanager.view.drawing import Line, layout, line
+from gpumanager.units import count_of
+from gpumanager.view.drawing import Line, Tone, heading, layout, line, totals
 from gpumanager.view.figures import Glyphs
-from gpumanager.view.listing import Row
-from gpumanager.view.node import ContainerRow
+from gpumanager.view.listing import Row, Sort, Wish, rows
+from gpumanager.view.node import ContainerRow, Seen
+
+STYLES: Final[Mapping[Tone, str]] = {
+    Tone.PLAIN: "",
+    Tone.DIM: "dim",
+    Tone.STRONG: "bold",
+    Tone.USED: "green",
+    Tone.GRANTED: "blue",
+    Tone.GOOD: "green",
+    Tone.WARN: "yellow",
+    Tone.BAD: "bold red",
+    Tone.HEAD: "bold",
+}
+NOBODY: Final = "No container has a GPU here."
+
+
+def styled(drawn: Line) -> Text:
+    text = Text(no_wrap=True, end="")
+    for one in drawn:
+        text.append(one.text, STYLES[one.tone])
+    return text
+
+
+def table(nodes: Sequence[Seen], sort: Sort, signs: Glyphs, width: int) -> Iterator[Text]:
+    """Yield the whole picture, once."""
+    columns = layout(width)
+    gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
+    yield Text(summary(nodes, signs)[:width], style="dim")
+    yield styled(heading(columns, signs, sort))
+    for row in rows(nodes, Wish(sort)):
+        yield styled(line(row, columns, signs))
+    if not any(gpu.containers for gpu in gpus):
+        yield Text(NOBODY, style="dim")
+
+
+def summary(nodes: Sequence[Seen], signs: Glyphs) -> str:
+    """Return the container, and how much of all of it."""
+    gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
+    who = nodes[0].name if len(nodes) == 1 else count_of(len(nodes), "node")
+    said = f"{who} {signs.dot} {totals(gpus, signs)}"
+    silent = [one.name for one in nodes if one.node and not one.away and not one.node.answers]
+    return said + (f" {signs.dot} the driver does not answer" if silent else "")
+
 
 CURSOR: Final = Style(reverse=True)
 """Of the name alone: bars keep their colours."""
@@ -90,7 +134,8 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
             return Strip([Styled(said)]).adjust_cell_length(width)
         row = self._rows[place]
         drawn = line(row, layout(width), self._signs, self._before.get(row.key))
-        strip = strip_of(drawn).adjust_cell_length(width)
+        parts = [Styled(one.text, Style.parse(STYLES[one.tone])) for one in drawn]
+        strip = Strip(parts).adjust_cell_length(width)
         if place != self.position:
             return strip
         name, rest = strip.divide([layout(width).name, width])
@@ -98,7 +143,3 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         self.move(event.y + self.scroll_offset.y - self.position)
-
-
-def strip_of(drawn: Line) -> Strip:
-    return Strip([Styled(one.text, Style.parse(STYLES[one.tone])) for one in drawn])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from gpumanager.cli.output.explain_report import print_answers
+from gpumanager.cli.explain import print_answers
 from tests.scheduler.scheduler_world import pod_object
 from tests.scheduler.served_extender import Served
 
