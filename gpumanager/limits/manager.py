@@ -6,7 +6,7 @@
         turns/                     of one that takes turns: where those are mounted (turns.py)
         books                      by which the next manager restores the slots: slot_table.py
         <container ID>/            for vcuda-controller: registrations.py
-    <root>/<pod UID>/              of a pod that began under gpu-manager: legacy/pods.py
+    <root>/<pod UID>/              of a pod that began under gpu-manager: legacy/sockets.py
 
 It keeps nothing that is not in those files, or in memory that the containers' processes share with
 it: after a crash, opening the allocations again is all there is to recovery.

@@ -15,7 +15,7 @@ import pytest
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.legacy.api import vcuda_pb2 as pb
 from gpumanager.legacy.files import LegacyConfig, decode_config, decode_pids
-from gpumanager.legacy.registrations import MOST_REGISTRATIONS
+from gpumanager.legacy.gpu_client import MOST_REGISTRATIONS
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.processes import Process
 from gpumanager.limits.socket.protocol import PREFACE

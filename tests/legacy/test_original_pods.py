@@ -20,8 +20,7 @@ from gpumanager.legacy.files import (
     encode_config,
     encode_pids,
 )
-from gpumanager.legacy.pods import LegacyContainer
-from gpumanager.legacy.sockets import LegacySockets
+from gpumanager.legacy.sockets import LegacyContainer, LegacySockets
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.processes import Process
 from gpumanager.units import GIB, Bytes
