@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from gpumanager.agent.interfaces import Outside
 from gpumanager.agent.monitoring import Monitoring
-from gpumanager.agent.parts import Outside
 from gpumanager.dra import wire
 from gpumanager.dra.cluster import ClaimCluster
 from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef

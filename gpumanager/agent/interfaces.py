@@ -5,17 +5,21 @@ A node that had claims keeps serving them until their pods have ended, whatever 
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from gpumanager.agent.monitoring import Monitoring
 from gpumanager.agent.moves import ALL_GPUS, GpuMoves, MovePolicy
-from gpumanager.agent.parts import Outside, dependencies
 from gpumanager.deviceplugin.allocator import Allocator
+from gpumanager.deviceplugin.dependencies import Dependencies
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.errors import InputError
-from gpumanager.gpu.values import GpuUUID, Topology
+from gpumanager.gpu.discovery import DeviceDiscovery, joined
+from gpumanager.gpu.nvml_service import NvmlService
+from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, ClaimSource, Grant
 from gpumanager.grants.node import Node
 from gpumanager.grants.offers import OfferFile, offered_by
@@ -26,15 +30,22 @@ from gpumanager.isolation.table import Isolations
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
-from gpumanager.names import CLAIMS, DEVICE_PLUGINS
+from gpumanager.kubelet.pod_resources import PodResources
+from gpumanager.kubelet.pods import PodsSource
+from gpumanager.legacy.checkpoint import FILE_NAME, inherited_grants
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS, KUBELET_CHECKPOINT
+from gpumanager.node_status.join import Cluster
 from gpumanager.node_status.wishes import NodeWishes
 from gpumanager.runtime.cdi_support import obstacle_of
-from gpumanager.runtime.processes import Containers
+from gpumanager.runtime.cri import ContainerRuntime
+from gpumanager.runtime.processes import Containers, GpuTenants
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Start, Supervisor
+from gpumanager.volume.values import DriverVolumes
 
 if TYPE_CHECKING:
     from gpumanager.agent.claims import ClaimInterface
+    from gpumanager.dra.plugin import ClaimPlugin
 
 log = logging.getLogger(__name__)
 
@@ -42,18 +53,16 @@ RECONCILE_SECONDS: Final = 10.0
 """Between two reconciliations, or less by --allocation-check-period."""
 
 
-class KubeletPlugin(Protocol):
-    """What the kubelet talks to: `DevicePlugin`, `ClaimPlugin`. `start` comes before the journal is
-    loaded, but for `DevicePlugin`: until then, calls of the kubelet wait for `Node.taken_up`."""
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the agent talks to, and the driver's mirrors."""
 
-    @property
-    def standings(self) -> Sequence[PluginStanding]: ...
-    async def start(self) -> None: ...
-    async def served(self, within: float) -> None: ...
-    async def registered(self, within: float) -> None: ...
-    def register_anew(self) -> None: ...
-    async def refresh(self) -> None: ...
-    async def stop(self) -> None: ...
+    cluster: Cluster
+    pods: PodsSource
+    runtime: ContainerRuntime
+    nvml: NvmlService
+    search: DeviceDiscovery
+    volumes: DriverVolumes
 
 
 class Interfaces:
@@ -80,16 +89,24 @@ class Interfaces:
             flag = f"--interface={settings.interface}"
             raise InputError(flag, "claims need the API server: remove --standalone")
         latencies = monitoring.latencies
-        deps = dependencies(
-            settings,
-            outside,
-            isolation,
-            containers,
+        deps = Dependencies(
+            isolation=isolation,
+            books=DeviceCheckpoint(
+                settings.device_plugin_path / KUBELET_CHECKPOINT,
+                PodResources(settings.pod_resources_socket),
+            ),
+            pods=outside.pods,
+            runtime=outside.runtime,
+            tenants=GpuTenants(outside.nvml, containers),
+            annotations=outside.cluster,
+            inherited=partial(inherited_grants, settings.checkpoint_path / FILE_NAME),
             events=latencies.events,
-            skipped=supervisor.skipped,
             claim_of=self._claim_of,
+            share_mode=settings.share_mode,
+            gpu_policy=settings.gpu_policy,
+            skipped=supervisor.skipped,
         )
-        self.node = node
+        self.node, self._search = node, outside.search
         self.allocator = Allocator(node, deps)
         by_cdi = partial(obstacle_of, outside.runtime, settings.cdi_path)
         self.device_plugin = DevicePlugin(
@@ -103,8 +120,8 @@ class Interfaces:
         self.claims: ClaimInterface | None = None
         self._only_claims = settings.interface == CLAIMS
         self._wants_claims = settings.interface != DEVICE_PLUGINS
-        self._plugins: tuple[KubeletPlugin, ...] = (self.device_plugin,)
-        self._started: list[KubeletPlugin] = []
+        self._plugins: tuple[DevicePlugin | ClaimPlugin, ...] = (self.device_plugin,)
+        self._started: list[DevicePlugin | ClaimPlugin] = []
         period = min(RECONCILE_SECONDS, settings.allocation_check_period)
         self.first: dict[str, Start] = {}
         """What goes on from before the kubelet knows of the agent."""
@@ -154,7 +171,7 @@ class Interfaces:
         }
 
     @property
-    def standings(self) -> Sequence[PluginStanding]:
+    def standings(self) -> list[PluginStanding]:
         """How each resource and driver stands with the kubelet. A node that has claims no more, and
         is to have none, leaves out their driver."""
         done = not self._wants_claims and self.node.recovered
@@ -209,9 +226,16 @@ class Interfaces:
         """Enforce every grant in force again, of both interfaces."""
         await (self.claims.driver if self.claims else self.allocator).serve_again()
 
-    async def adopt(self, topology: Topology) -> None:
-        """Use these GPUs from now on. Raises IndistinctGPUs."""
-        await (self.claims.driver if self.claims else self.node).adopt(topology)
+    async def unhealthy(self, gpus: frozenset[GpuUUID]) -> None:
+        """Close what is out of use, and tell the kubelet."""
+        self.node.mark_unhealthy(gpus)
+        await self.refresh()
+
+    async def appeared(self, _gpus: frozenset[GpuUUID]) -> None:
+        """Use what the driver lists now, asked for anew. Raises IndistinctGPUs."""
+        found = joined(self.node.topology, await self._search.look())
+        await (self.claims.driver if self.claims else self.node).adopt(found)
+        await self.refresh()
 
     async def start(self) -> None:
         """Start the plugins; before `take_up` claims alone, whose calls wait for it: the journal

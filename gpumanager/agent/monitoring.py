@@ -7,13 +7,13 @@ waited for: that is when probes and metrics are needed.
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpumanager import __version__
-from gpumanager.agent.startup import FIRST_SECONDS, registered_or_late
 from gpumanager.deviceplugin.disagreements import KINDS
 from gpumanager.deviceplugin.plugin import SOCKETS
 from gpumanager.errors import GpuManagerError
@@ -43,6 +43,12 @@ from gpumanager.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from gpumanager.agent.interfaces import Interfaces
+
+
+log = logging.getLogger(__name__)
+
+FIRST_SECONDS: Final = 1.0
+"""How long all else waits for the registration: without a kubelet it is needed, too."""
 
 
 @dataclass(slots=True)
@@ -107,10 +113,61 @@ class Monitoring:
             async with asyncio.timeout(FIRST_SECONDS):
                 parts = await asyncio.shield(self._parts)
             await registered_or_late(parts.interfaces)
-        monitor = self._monitor()
+        settings, node_named = self._settings, node_name(self._settings.hostname_override)
+        monitor = Monitor(
+            Serving(
+                address=settings.query_addr,
+                port=(settings.query_port or None) if self._standing_by is None else None,
+                period=settings.sample_period,
+                history=settings.page_history,
+                version=__version__,
+                probes=settings.probe_socket,
+            ),
+            nothing(node_named, self.journal.size),
+            self._nvml,
+            latencies=self.latencies,
+            writes=lambda: self.journal.measured,
+            not_ready=self.not_ready,
+            supervisor=self._supervisor,
+            auditor=Auditor(
+                AuditPolicy(settings.on_bypass),
+                self._reports,
+                names=lambda pod: (
+                    name_of(pod, self._parts.result()) if self._parts.done() else None
+                ),
+            ),
+            # While NVML is open it lists the GPUs that there were, and the search finds no other.
+            nvml_waits_for=self._without_parts,
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(monitor.run())
-            monitor.observe(self._sources(await asyncio.shield(self._parts)))
+            parts = await asyncio.shield(self._parts)
+            interfaces, node = parts.interfaces, parts.interfaces.node
+            claims = interfaces.claims
+            monitor.observe(
+                Sources(
+                    node=node_named,
+                    topology=lambda: node.topology,
+                    ledger=lambda: node.ledger(DEVICE_PLUGINS),
+                    journal=lambda: node.journal,
+                    journal_bytes=self.journal.size,
+                    books=parts.isolation,
+                    residents=parts.residents,
+                    registered=lambda: {
+                        one.resource: one.registered for one in interfaces.standings
+                    },
+                    mismatched=lambda: parts.peers.refusals,
+                    users=interfaces.users,
+                    slice_writes=lambda: claims.slice_writes if claims else 0,
+                    fitness=lambda: fitness(parts.health, interfaces.offers()),
+                    released=lambda: claims.released if claims else 0,
+                    quiet=parts.quiet,
+                    disagreements=lambda: (
+                        dict.fromkeys(KINDS, 0)
+                        | Counter(one.kind for one in interfaces.allocator.disagreements)
+                    ),
+                )
+            )
 
     def not_ready(self) -> str:
         """Why the agent is not ready; empty when it is."""
@@ -127,58 +184,6 @@ class Monitoring:
             return ""
         reason = self._waiting_for()
         return f"waiting for a GPU: {reason}" if reason else "the agent is starting"
-
-    def _named(self, pod: PodUID) -> str | None:
-        return name_of(pod, self._parts.result()) if self._parts.done() else None
-
-    def _monitor(self) -> "Monitor":
-        policy = AuditPolicy(self._settings.on_bypass)
-        return Monitor(
-            self._serving(),
-            nothing(node_name(self._settings.hostname_override), self.journal.size),
-            self._nvml,
-            latencies=self.latencies,
-            writes=lambda: self.journal.measured,
-            not_ready=self.not_ready,
-            supervisor=self._supervisor,
-            auditor=Auditor(policy, self._reports, names=self._named),
-            # While NVML is open it lists the GPUs that there were, and the search finds no other.
-            nvml_waits_for=self._without_parts,
-        )
-
-    def _sources(self, parts: Monitored) -> "Sources":
-        interfaces, node = parts.interfaces, parts.interfaces.node
-        claims = interfaces.claims
-        return Sources(
-            node=node_name(self._settings.hostname_override),
-            topology=lambda: node.topology,
-            ledger=lambda: node.ledger(DEVICE_PLUGINS),
-            journal=lambda: node.journal,
-            journal_bytes=self.journal.size,
-            books=parts.isolation,
-            residents=parts.residents,
-            registered=lambda: {one.resource: one.registered for one in interfaces.standings},
-            mismatched=lambda: parts.peers.refusals,
-            users=interfaces.users,
-            slice_writes=lambda: claims.slice_writes if claims else 0,
-            fitness=lambda: fitness(parts.health, interfaces.offers()),
-            released=lambda: claims.released if claims else 0,
-            quiet=parts.quiet,
-            disagreements=lambda: (
-                dict.fromkeys(KINDS, 0)
-                | Counter(one.kind for one in interfaces.allocator.disagreements)
-            ),
-        )
-
-    def _serving(self) -> "Serving":
-        return Serving(
-            address=self._settings.query_addr,
-            port=(self._settings.query_port or None) if self._standing_by is None else None,
-            period=self._settings.sample_period,
-            history=self._settings.page_history,
-            version=__version__,
-            probes=self._settings.probe_socket,
-        )
 
 
 def fitness(
@@ -238,3 +243,11 @@ class _Nobody:
     def of(self, process: Process) -> Membership | None:
         del process
         return None
+
+
+async def registered_or_late(interfaces: "Interfaces") -> None:
+    """Wait until the kubelet has registered the plugin, for a second at most: it comes first."""
+    try:
+        await interfaces.registered(FIRST_SECONDS)
+    except GpuManagerError as error:
+        log.info("not registered with the kubelet yet; starting everything else: %s", error)

@@ -16,14 +16,20 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+from gpumanager.agent.monitoring import Monitoring
 from gpumanager.errors import GpuManagerError, words_of
+from gpumanager.names import CLAIMS
+from gpumanager.settings import AgentSettings
+from gpumanager.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FILE_NAME: Final = "agent.lock"
 NEXT_NAME: Final = "agent.next"
@@ -59,6 +65,65 @@ class LockHolder:
     name: str
     hands_over: bool = False
     after: str = ""
+
+
+class StateOwner:
+    """When this agent owns the node's state: its journal, and the directories of its containers.
+
+    succeeds: another agent has it, and will hand over. held: keeps the lock.
+    """
+
+    def __init__(
+        self, settings: AgentSettings, held: contextlib.ExitStack, monitoring: Monitoring
+    ) -> None:
+        self._directory = settings.checkpoint_path
+        self._held = held
+        self._monitoring = monitoring
+        self.hands_over = settings.interface == CLAIMS
+        self._other = lock_holder(self._directory) if self.hands_over else None
+        self.succeeds = self._other is not None and self._other.hands_over and not self._was_before
+
+    @property
+    def _was_before(self) -> bool:
+        """Whether it was we who handed over: a container of the old pod that was started again."""
+        name = instance_name()
+        return bool(name and self._other and self._other.after.startswith(f"{name}, "))
+
+    async def taken(self, stopping: asyncio.Event) -> bool:
+        """Take the lock; False where the agent is to stop before. Raises AnotherAgent."""
+        waiting = Supervisor()
+        if self._other is not None:
+            # The agent before this one does not hand over: it serves device plugins, or is older.
+            # A rolling update ends it when this pod is ready. Not where this is the older one.
+            self._monitoring.stand_by("another agent took over" if self._was_before else "")
+            waiting.keep("monitoring", self._monitoring.run)
+        try:
+            return await self._lock(stopping)
+        finally:
+            await waiting.stop()
+            self._monitoring.resume()
+
+    async def handed_over(self, stopping: asyncio.Event) -> bool:
+        """Take the lock from an agent that hands over, once the kubelet's calls come to us and
+        wait."""
+        asking = await unless(stopping, request_handover(self._directory))
+        if asking is None:
+            return False
+        with asking:
+            return await self._lock(stopping)
+
+    async def give_back(self, stopping: asyncio.Event, supervisor: Supervisor) -> None:
+        """Serve nothing but probes until this pod is ended, or the next agent is lost."""
+        self._held.close()
+        self._monitoring.stand_by("handed over to the next agent")
+        supervisor.keep("monitoring", self._monitoring.run)
+        await unless(stopping, until_abandoned(self._directory))
+
+    async def _lock(self, stopping: asyncio.Event) -> bool:
+        lock = await unless(stopping, lock_state(self._directory, hands_over=self.hands_over))
+        if lock is not None:
+            self._held.enter_context(lock)
+        return lock is not None
 
 
 @contextlib.contextmanager
@@ -178,3 +243,14 @@ def _holder(descriptor: int) -> LockHolder:
             after = next((one.removeprefix(AFTER) for one in lines if one.startswith(AFTER)), "")
             return LockHolder(lines[0], HANDS_OVER in lines, after)
     return LockHolder("it has not said who it is")
+
+
+async def unless(stopping: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """Return the result of `work`; None where the agent is to stop before."""
+    working, told = asyncio.ensure_future(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        told.cancel()

@@ -9,6 +9,7 @@ runs already come first.
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 from collections.abc import Collection
@@ -16,7 +17,6 @@ from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Final
 
-from gpumanager.agent.gpu_health import Kubelet, health_watch
 from gpumanager.agent.host import (
     PRUNE_SECONDS,
     container_runtime,
@@ -25,20 +25,16 @@ from gpumanager.agent.host import (
     publish_driver,
     use_driver_root,
 )
-from gpumanager.agent.interfaces import Interfaces
-from gpumanager.agent.monitoring import Monitored, Monitoring
-from gpumanager.agent.parts import Outside, join_cluster
-from gpumanager.agent.startup import registered_or_late, unless
-from gpumanager.agent.state_lock import (
-    instance_name,
-    lock_holder,
-    lock_state,
-    request_handover,
-    until_abandoned,
-    until_asked,
-)
+from gpumanager.agent.interfaces import Interfaces, Outside
+from gpumanager.agent.monitoring import Monitored, Monitoring, registered_or_late
+from gpumanager.agent.state_lock import StateOwner, unless, until_asked
 from gpumanager.gpu.device_attributes import cuda_version
 from gpumanager.gpu.discovery import DeviceDiscovery
+from gpumanager.gpu.health.events import NvmlHealth
+from gpumanager.gpu.health.prober import ProbeTiming
+from gpumanager.gpu.health.state import RecoveryPolicy
+from gpumanager.gpu.health.watch import HealthRules, HealthWatch
+from gpumanager.gpu.health.xids import checks_of
 from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.tree import render_tree
 from gpumanager.gpu.values import GpuUUID, Topology
@@ -56,7 +52,7 @@ from gpumanager.legacy.sockets import LegacySockets, legacy_containers
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
-from gpumanager.node_status.join import Standalone
+from gpumanager.node_status.join import Cluster, Standalone, join
 from gpumanager.node_status.labels import Software
 from gpumanager.node_status.manager_watch import ManagerWatch
 from gpumanager.node_status.service import Facts, NodeCluster
@@ -76,16 +72,29 @@ ORIGINALS_SECONDS: Final = 1.0
 CONNECTED_SECONDS: Final = 0.5
 """In which a kubelet connects to an instance that it has taken. Until then it calls the one before,
 whose socket must not be gone (1.36, 1.37: it prefers whom it is connected to)."""
+FATAL_FACTOR: Final = 4
+"""A GPU that needed a reset has to be good for so many times longer."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     config = read_config(settings.volume_config or SHIPPED)
-    cluster, runtime = join_cluster(settings), container_runtime(settings)
+    cluster: Cluster = Standalone()
+    if not settings.standalone:
+        cluster = join(
+            settings.kubeconfig,
+            settings.hostname_override,
+            settings.node_labels,
+            recycle=settings.recycle_failed_pods,
+        )
+    runtime = container_runtime(settings)
     http = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
     pods_api = PodsApi(settings.pods_api_socket)
-    stopping = _stop_on_signals()
+    stopping = asyncio.Event()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to register again
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     allow_many_files()
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
@@ -125,63 +134,6 @@ async def serve(settings: AgentSettings) -> None:
         await state.give_back(stopping, supervisor)
 
 
-class StateOwner:
-    """When this agent owns the node's state: its journal, and the directories of its containers.
-
-    succeeds: another agent has it, and will hand over. held: keeps the lock.
-    """
-
-    def __init__(self, settings: AgentSettings, held: ExitStack, monitoring: Monitoring) -> None:
-        self._directory = settings.checkpoint_path
-        self._held = held
-        self._monitoring = monitoring
-        self.hands_over = settings.interface == CLAIMS
-        self._other = lock_holder(self._directory) if self.hands_over else None
-        self.succeeds = self._other is not None and self._other.hands_over and not self._was_before
-
-    @property
-    def _was_before(self) -> bool:
-        """Whether it was we who handed over: a container of the old pod that was started again."""
-        name = instance_name()
-        return bool(name and self._other and self._other.after.startswith(f"{name}, "))
-
-    async def taken(self, stopping: asyncio.Event) -> bool:
-        """Take the lock; False where the agent is to stop before. Raises AnotherAgent."""
-        waiting = Supervisor()
-        if self._other is not None:
-            # The agent before this one does not hand over: it serves device plugins, or is older.
-            # A rolling update ends it when this pod is ready. Not where this is the older one.
-            self._monitoring.stand_by("another agent took over" if self._was_before else "")
-            waiting.keep("monitoring", self._monitoring.run)
-        try:
-            return await self._lock(stopping)
-        finally:
-            await waiting.stop()
-            self._monitoring.resume()
-
-    async def handed_over(self, stopping: asyncio.Event) -> bool:
-        """Take the lock from an agent that hands over, once the kubelet's calls come to us and
-        wait."""
-        asking = await unless(stopping, request_handover(self._directory))
-        if asking is None:
-            return False
-        with asking:
-            return await self._lock(stopping)
-
-    async def give_back(self, stopping: asyncio.Event, supervisor: Supervisor) -> None:
-        """Serve nothing but probes until this pod is ended, or the next agent is lost."""
-        self._held.close()
-        self._monitoring.stand_by("handed over to the next agent")
-        supervisor.keep("monitoring", self._monitoring.run)
-        await unless(stopping, until_abandoned(self._directory))
-
-    async def _lock(self, stopping: asyncio.Event) -> bool:
-        lock = await unless(stopping, lock_state(self._directory, hands_over=self.hands_over))
-        if lock is not None:
-            self._held.enter_context(lock)
-        return lock is not None
-
-
 class NodeAgent:
     """All parts of one agent, on a node whose GPUs are known."""
 
@@ -211,7 +163,20 @@ class NodeAgent:
             names=NamedContainers(self._containers, outside.runtime),
             driver=outside.volumes.version,
         )
-        self._virtual = self._sockets(freezer)
+        pauses = settings.on_bypass == "pause"
+        if pauses and not freezer.writable:
+            log.warning("--on-bypass=pause: containers are only reported: %s", READ_ONLY)
+        self._virtual = VirtualManager(
+            settings.virtual_manager_path,
+            turns=Turns(settings.turns_path),
+            nvml=outside.nvml,
+            model_of=self._model_of,
+            peers=self._peers,
+            owners=self._peers,
+            legacy=self._legacy,
+            pauses=pauses and freezer.writable,
+            freezer=freezer,
+        )
         isolation = Isolations(
             Means(self._virtual, outside.volumes),
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
@@ -296,14 +261,27 @@ class NodeAgent:
         await self._virtual.remove_spares()
         gc.freeze()  # the imports: 0.1 s of each full collection, amid a call
         around, node, virtual = self._outside, self._node, self._virtual
-        health = health_watch(self._settings, node, around.cluster, self._judged)
+        recovery, period = self._settings.health_recovery, self._settings.health_check_period
+        health = HealthWatch(
+            (gpu.uuid for gpu in node.topology.gpus),
+            NvmlHealth(),
+            rules=HealthRules(
+                checks_of(os.environ),
+                RecoveryPolicy(transient=recovery, fatal=FATAL_FACTOR * recovery),
+                ProbeTiming(probe=period, wait=min(ProbeTiming().wait, period)),
+            ),
+            reports=around.cluster,
+            # Containers may hold GPUs that are missing.
+            held=(gpu for one in node.journal.grants.values() for gpu in one.gpus),
+            judged=self._judged,
+        )
         self._parts.health = health
         tasks: dict[str, Start] = {
             "measuring": partial(virtual.measure_every, MEASURE_SECONDS),
             "sharing": partial(virtual.share_every, TICK_SECONDS),
             **self._interfaces.tasks,
             "gpu-manager's containers": partial(serve_legacy_pods, self._legacy, node),
-            "health": partial(health.watch, Kubelet(self._interfaces, around.search)),
+            "health": partial(health.watch, self._interfaces),
             "cluster": partial(publish_facts, around, self._interfaces),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
@@ -344,22 +322,6 @@ class NodeAgent:
         gpu = self._node.topology.by_uuid(uuid)
         return gpu.model if gpu else None
 
-    def _sockets(self, freezer: CgroupFreezer) -> VirtualManager:
-        pauses = self._settings.on_bypass == "pause"
-        if pauses and not freezer.writable:
-            log.warning("--on-bypass=pause: containers are only reported: %s", READ_ONLY)
-        return VirtualManager(
-            self._settings.virtual_manager_path,
-            turns=Turns(self._settings.turns_path),
-            nvml=self._outside.nvml,
-            model_of=self._model_of,
-            peers=self._peers,
-            owners=self._peers,
-            legacy=self._legacy,
-            pauses=pauses and freezer.writable,
-            freezer=freezer,
-        )
-
 
 async def publish_facts(outside: Outside, interfaces: Interfaces) -> None:
     """Keep the API server informed of this node, for as long as the task lives."""
@@ -390,11 +352,3 @@ def allow_many_files() -> None:
     """Raise the limit of open files: an allocation takes three descriptors, a process one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _stop_on_signals() -> asyncio.Event:
-    stopping = asyncio.Event()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to register again
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    return stopping

@@ -13,13 +13,13 @@ import pytest
 from gpumanager.agent.monitoring import Monitored, Monitoring
 from gpumanager.agent.state_lock import (
     LockHolder,
+    StateOwner,
     lock_holder,
     lock_state,
     request_handover,
     until_abandoned,
     until_asked,
 )
-from gpumanager.agent.wiring import StateOwner
 from gpumanager.names import CLAIMS
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Supervisor
