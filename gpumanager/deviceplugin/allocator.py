@@ -152,7 +152,18 @@ class Allocator:
         """
         async with self._lock:
             open_ = await self._tracker.allocating(resource, ids)
-            open_, decided = await self._decide_with_retry(open_, resource, ids)
+            decided = await self._decide(open_, resource, ids)
+            if isinstance(decided, Refused):  # release grants that look ended and nothing uses
+                checkpoint = await self._deps.books.read()
+                facts = GrantFacts(self._tracker.view, checkpoint, admission=open_)
+                if names := await self._over(Occasion.NO_ROOM, facts):
+                    await self.node.release(names)
+                    decided = await self._decide(open_, resource, ids)
+            if isinstance(decided, Refused) and (
+                other := self._tracker.apart(open_, resource, len(ids))
+            ):  # as the first call of another pod
+                open_ = self._tracker.keep(other)
+                decided = await self._decide(open_, resource, ids)
             if isinstance(decided, Refused):
                 self._deps.events.refused(claimant(open_.candidate), decided.text)
                 await self._abandon(open_)
@@ -257,20 +268,6 @@ class Allocator:
         """Return what is known of grants whose devices a call of `open_` has."""
         return GrantFacts(self._tracker.view, admission=open_, lingering=self._store.lingering)
 
-    async def _decide_with_retry(
-        self, open_: Transaction, resource: str, ids: Collection[str]
-    ) -> tuple[Transaction, Grant | Refused]:
-        """Decide; on a refusal with more room, then as the first call of another pod."""
-        decided = await self._decide(open_, resource, ids)
-        if isinstance(decided, Refused) and await self._make_room(open_):
-            decided = await self._decide(open_, resource, ids)
-        if isinstance(decided, Refused) and (
-            other := self._tracker.apart(open_, resource, len(ids))
-        ):
-            open_ = self._tracker.keep(other)
-            decided = await self._decide(open_, resource, ids)
-        return open_, decided
-
     async def _decide(
         self, open_: Transaction, resource: str, ids: Collection[str]
     ) -> Grant | Refused:
@@ -313,14 +310,6 @@ class Allocator:
                 )
         self._store.suspect(one.id for one, said in contested if said is GrantOutcome.SUSPECT)
         return None
-
-    async def _make_room(self, open_: Transaction) -> bool:
-        """Release grants that look ended and no container uses; returns whether any was."""
-        checkpoint = await self._deps.books.read()
-        facts = GrantFacts(self._tracker.view, checkpoint, admission=open_)
-        names = await self._over(Occasion.NO_ROOM, facts)
-        await self.node.release(names)
-        return bool(names)
 
     async def _grant(self, decided: Grant, open_: Transaction) -> ContainerEdits:
         """Write the grant, then prepare its back end, with the memory of its request if known.

@@ -62,16 +62,6 @@ ClaimOf = Callable[[Claimant], ClaimSource | None]
 """Returns a claim that a container uses, as far as known."""
 
 
-def no_claim(_container: Claimant) -> ClaimSource | None:
-    """Return no claim: this node serves none."""
-    return None
-
-
-def nothing_inherited(_topology: Topology, _evidence: Evidence, _now: float) -> tuple[Grant, ...]:
-    """Return no grants: no other manager was here."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """Services and settings of one allocator.
@@ -92,11 +82,11 @@ class Dependencies:
     runtime: LiveContainers | None = None
     tenants: Tenants | None = None
     annotations: Annotations | None = None
-    inherited: Inheritance = nothing_inherited
+    inherited: Inheritance = lambda _topology, _evidence, _now: ()
     share_mode: bool = True
     gpu_policy: str = BINPACK
     events: AdmissionEvents = field(default_factory=NoEvents)
-    claim_of: ClaimOf = no_claim
+    claim_of: ClaimOf = lambda _container: None
     grace: float = 30.0
     skipped: SkippedErrors = field(default_factory=SkippedErrors)
     clock: Callable[[], float] = time.time

@@ -14,8 +14,12 @@ from typing import Final
 
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
-from gpumanager.deviceplugin.register import REGISTER_SECONDS, RegistrationFailed
-from gpumanager.deviceplugin.registration import KubeletStarts, Registration
+from gpumanager.deviceplugin.registration import (
+    REGISTER_SECONDS,
+    KubeletStarts,
+    Registration,
+    RegistrationFailed,
+)
 from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.grpc_wire import CallTimer, PluginStanding
 from gpumanager.names import KUBELET_SOCKET, VCORE, VCORE_SOCKET, VMEMORY, VMEMORY_SOCKET

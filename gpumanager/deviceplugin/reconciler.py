@@ -125,7 +125,12 @@ class Reconciler:
             for one in set(found) - set(self.disagreements):
                 logger.warning("state mismatch: %s: %s: %s", one.kind, one.what, one.detail)
             self.disagreements = found
-        await self._name(evidence.view)
+        for nameless in self._live():
+            with self._apart(f"allocation {nameless.id}"):
+                for grant in named((nameless,), evidence.view):
+                    logger.info("allocation %s belongs to %s", grant.id, grant.pod)
+                    await self._store.put(grant)
+                    await self._deps.isolation.update(grant)
         if evidence.live is not None:
             ended = ended_grants(known, Occasion.PASS, replace(facts, running=frozenset()))
         adopted = await self._adopt(look.began, evidence)
@@ -144,14 +149,6 @@ class Reconciler:
         pass."""
         about_all = (GpuManagerError, OSError)
         return self._deps.skipped.skipping("reconciler", source, unless=about_all)
-
-    async def _name(self, view: View | None) -> None:
-        for nameless in self._live():
-            with self._apart(f"allocation {nameless.id}"):
-                for one in named((nameless,), view):
-                    logger.info("allocation %s belongs to %s", one.id, one.pod)
-                    await self._store.put(one)
-                    await self._deps.isolation.update(one)
 
     def _due(
         self, now: float, ended: Iterable[AllocationID], evidence: Evidence

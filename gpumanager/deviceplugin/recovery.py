@@ -12,7 +12,6 @@ the limits they have, and the shim of one that has just started retries.
 
 import logging
 
-from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.adoption import adopt_booked, adopt_used, unrecorded
 from gpumanager.deviceplugin.identity.evidence import (
@@ -22,10 +21,6 @@ from gpumanager.deviceplugin.identity.evidence import (
     list_live_containers,
     lived_on,
 )
-from gpumanager.deviceplugin.identity.verdict import Checkpoint
-from gpumanager.grants.grant import Grant
-from gpumanager.grants.journal import LiveGrants
-from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
@@ -39,12 +34,26 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
     checkpoint, known = await deps.books.read(), node.grants(DEVICE_PLUGINS)
     enough = whole and not unrecorded(known, checkpoint or ())
     if not enough:
-        evidence = await _gather(deps, checkpoint, await lister.list())
-        inherited = deps.inherited(node.topology, evidence, deps.clock())
-        ledger = node.ledger(DEVICE_PLUGINS)
-        found = held_besides(ledger, known, evidence, inherited, deps.clock())
+        view, live, now = (
+            await lister.list(),
+            await list_live_containers(deps.runtime),
+            deps.clock(),
+        )
+        if checkpoint is None:
+            uids = {
+                (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid
+                for one in live or ()
+            }
+            checkpoint = await deps.books.listed(view, uids) or None
+        limits = directories(deps.isolation)
+        evidence = Evidence(checkpoint, await deps.books.envs(), live, limits, view=view)
+        found = list(adopt_booked(node.ledger(DEVICE_PLUGINS), known, evidence, now))
+        for one in deps.inherited(node.topology, evidence, now):
+            if all(one.id != a.id for a in (*known, *found)):
+                found.append(one)
+        found += adopt_used(node.topology, (*known, *found), evidence, now)
         claimed = {one.id for one in node.grants(CLAIMS)}
-        found = tuple(one for one in found if one.id not in claimed)
+        found = [one for one in found if one.id not in claimed]
         store.journal = store.journal.put(*found)
         store.lingering = lived_on(evidence.live or (), node.grants(DEVICE_PLUGINS))
         for one in found:
@@ -62,31 +71,3 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
         for name in there - set(store.journal.grants):
             logger.info("removing files of unfinished allocation %s", name)
             await store.close(name)
-
-
-def held_besides(
-    ledger: Ledger,
-    known: LiveGrants,
-    evidence: Evidence,
-    inherited: tuple[Grant, ...],
-    now: float,
-) -> tuple[Grant, ...]:
-    """Grants that the evidence shows besides those that are known. Pure."""
-    found = list(adopt_booked(ledger, known, evidence, now))
-    for one in inherited:
-        if all(one.id != a.id for a in (*known, *found)):
-            found.append(one)
-    return (*found, *adopt_used(ledger.topology, (*known, *found), evidence, now))
-
-
-async def _gather(deps: Dependencies, checkpoint: Checkpoint | None, view: View | None) -> Evidence:
-    live = await list_live_containers(deps.runtime)
-    if checkpoint is None:
-        uids = {
-            (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid
-            for one in live or ()
-        }
-        checkpoint = await deps.books.listed(view, uids) or None
-    return Evidence(
-        checkpoint, await deps.books.envs(), live, directories(deps.isolation), view=view
-    )

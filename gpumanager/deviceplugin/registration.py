@@ -12,17 +12,52 @@ have the inode of the old one, so its times are compared too.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final, Never, TypeVar
+from typing import Final, NamedTuple, Never, TypeVar
 
+import grpc
+import grpc.aio
+
+from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.allocator import Allocator
+from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.changes import Changes
-from gpumanager.deviceplugin.register import register
-from gpumanager.deviceplugin.server import ResourceServer
+from gpumanager.deviceplugin.server import OPTIONS, ResourceServer
 from gpumanager.errors import GpuManagerError
 from gpumanager.grpc_wire import PluginStanding
+
+REGISTER_SECONDS: Final = 15.0
+
+
+class RegistrationFailed(GpuManagerError):
+    """The kubelet did not take a resource: which, where, and what it said."""
+
+    def __init__(self, resource: str, socket: Path, cause: str) -> None:
+        super().__init__(f"{socket}: cannot register {resource} with the kubelet: {cause}")
+
+
+async def register(
+    kubelet: Path, resource: str, socket: Path, deadline: float = REGISTER_SECONDS
+) -> None:
+    """Register `resource`, served on `socket`; both sockets are in one directory.
+
+    Raises RegistrationFailed within `deadline` seconds.
+    """
+    request = pb.RegisterRequest(
+        version=wire.VERSION, endpoint=socket.name, resource_name=resource, options=OPTIONS
+    )
+    try:
+        async with wire.dial(kubelet) as channel:
+            await wire.register(channel, request, deadline)
+    except grpc.aio.AioRpcError as error:
+        cause = f"{error.details()} ({error.code().name})"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            cause = f"no answer within {deadline:g} s"
+        elif error.code() is grpc.StatusCode.UNAVAILABLE:
+            cause = "no kubelet listens there; is it running, and is this its device plugin path?"
+        raise RegistrationFailed(resource, kubelet, cause) from error
+
 
 logger = logging.getLogger(__name__)
 
@@ -52,19 +87,14 @@ def identity(path: Path) -> Identity | None:
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
+class Sockets(NamedTuple):
     """The kubelet's socket and ours, as they are at one moment."""
 
     kubelet: Identity | None
-    own: tuple[Identity | None, ...]
-
-    @classmethod
-    def look(cls, kubelet: Path, own: tuple[Path, ...]) -> "Sockets":
-        return cls(identity(kubelet), tuple(identity(path) for path in own))
+    own: Identity | None
 
     def stale(self, now: "Sockets") -> bool:
-        """True if, since `self`, the kubelet has started anew or our sockets were removed.
+        """True if, since `self`, the kubelet has started anew or our socket was removed.
 
         False while there is no kubelet: it would delete what we make.
         """
@@ -221,7 +251,7 @@ class Registration:
         return "asked to"
 
     def _look(self) -> Sockets:
-        return Sockets.look(self._kubelet, (self._server.socket,))
+        return Sockets(identity(self._kubelet), identity(self._server.socket))
 
 
 def pauses(

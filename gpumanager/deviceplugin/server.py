@@ -69,7 +69,8 @@ class ResourceServer:
         self._round = 0
         self._stopped = False
         self._watchers = 0
-        self._was_watched = False
+        self.was_watched = False
+        """Whether there was a stream since `expect_watcher`."""
         self._unwatched_since = time.monotonic()
         self.on_unwatched: Callable[[], None] = lambda: None
 
@@ -82,14 +83,9 @@ class ResourceServer:
         """Seconds since somebody should watch and nobody does; None while there is a stream."""
         return None if self._watchers else time.monotonic() - self._unwatched_since
 
-    @property
-    def was_watched(self) -> bool:
-        """Whether there was a stream since `expect_watcher`."""
-        return self._was_watched
-
     def expect_watcher(self) -> None:
         """Whoever was told of us should watch from now on."""
-        self._was_watched = bool(self._watchers)
+        self.was_watched = bool(self._watchers)
         self._unwatched_since = time.monotonic()
 
     async def start(self) -> None:
@@ -133,7 +129,7 @@ class ResourceServer:
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """Once, and again after each change, until the kubelet leaves or we stop."""
         self._watchers += 1
-        self._was_watched = True
+        self.was_watched = True
         try:
             while not self._stopped:
                 shown = self._round

@@ -14,8 +14,7 @@ import pytest
 from gpumanager.deviceplugin import registration, wire
 from gpumanager.deviceplugin.changes import Changes, Inotify
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.deviceplugin.register import RegistrationFailed
-from gpumanager.deviceplugin.registration import pauses
+from gpumanager.deviceplugin.registration import RegistrationFailed, pauses
 from gpumanager.deviceplugin.server import CannotServe
 from gpumanager.grpc_wire import PluginStanding
 from gpumanager.names import VCORE, VMEMORY

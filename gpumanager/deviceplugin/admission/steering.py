@@ -5,7 +5,6 @@ chosen at all. Only IDs that the journal holds free are offered, whatever the ku
 where those do not suffice the answer is filled up as best it can be, and Allocate decides. Pure.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,7 +16,7 @@ from gpumanager.deviceplugin.device_ledger import (
     place_new,
 )
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.grant import State
 from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.plan import planned
@@ -63,7 +62,12 @@ def steer(
     gpu_policy: of the node; see `gpu_policy_of`.
     """
     plan = transaction.plan or _plan(ledger, live, transaction, gpu_policy)
-    gpus = _decided_gpus(ledger, live, transaction, question)
+    # The GPUs of the other half, or of the devices that an earlier container leaves.
+    admitted = of_admission(live, transaction.admission)
+    half = next((a for a in admitted if a.id == transaction.allocation), None)
+    uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()
+    uuids = uuids or locate(ledger, live, transaction.admission, question.must_include)
+    gpus = tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
     if not gpus:
         gpus = plan.gpus if plan else _roomiest(ledger, live, question)
     return Offer(_choose(ledger, live, question, gpus), plan)
@@ -135,21 +139,6 @@ def _plan(
     )
 
 
-def _decided_gpus(
-    ledger: Ledger,
-    live: LiveGrants,
-    transaction: Transaction,
-    question: PreferenceCall,
-) -> tuple[Gpu, ...]:
-    """Return the GPUs of the other half, or of the devices that an earlier container leaves."""
-    admitted = of_admission(live, transaction.admission)
-    half = next((a for a in admitted if a.id == transaction.allocation), None)
-    uuids = frozenset(half.gpus) if half else frozenset[GpuUUID]()
-    if not uuids:
-        uuids = locate(ledger, live, transaction.admission, question.must_include)
-    return tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
-
-
 def _roomiest(ledger: Ledger, live: LiveGrants, question: PreferenceCall) -> tuple[Gpu, ...]:
     """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
     books = ledger.books(live)
@@ -171,7 +160,10 @@ def _choose(
     """
     must, offered = dict.fromkeys(question.must_include), question.available
     found = live.holding(offered)
-    granted, used = _of(found, State.ANSWERED), _of(found, State.CONFIRMED)
+    granted, used = (
+        frozenset(i for one in found if one.state is state for i in one.ids.all)
+        for state in (State.ANSWERED, State.CONFIRMED)
+    )
     free = offered - granted - used
     wanted, most = free & ledger.ids.on(gpus), max(question.size, len(must))
     for rank in (wanted, frozenset(originals(free)), free, offered - used, offered):
@@ -179,7 +171,3 @@ def _choose(
             break
         must |= dict.fromkeys((*ledger.ids.ordered(rank), *originals(rank)))
     return tuple(must)[:most]
-
-
-def _of(grants: Iterable[Grant], state: State) -> frozenset[str]:
-    return frozenset(i for one in grants if one.state is state for i in one.ids.all)

@@ -94,7 +94,12 @@ def adopt_used(
 
 def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Grant | None:
     held = {h.resource: h.ids for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key}
-    envs = _envs(key, evidence)
+    # What it was given: as the kubelet keeps it, or as the runtime started it.
+    envs: Mapping[str, str] = evidence.envs.get(key, {})
+    if ENV_ALLOCATION not in envs:
+        live = [one for one in evidence.live or () if _key(one) == key]
+        started = ((one, name) for one in live if (name := allocation_of(one)) is not None)
+        envs = next(({**one.envs, ENV_ALLOCATION: name} for one, name in started), {})
     cores = _ours(ledger, held.get(VCORE, ()), envs)
     if not cores:
         return None  # of gpu-manager
@@ -133,18 +138,6 @@ def _ours(ledger: Ledger, ids: Collection[str], envs: Mapping[str, str]) -> tupl
     return in_order(
         ledger, [i for i in ids if ENV_ALLOCATION in envs or not i.startswith(ORIGINAL)]
     )
-
-
-def _envs(key: Key, evidence: Evidence) -> Mapping[str, str]:
-    """What it was given: as the kubelet keeps it, or as the runtime started it."""
-    if ENV_ALLOCATION in evidence.envs.get(key, {}):
-        return evidence.envs[key]
-    live = (one for one in evidence.live or () if _key(one) == key)
-    for one in live:
-        name = allocation_of(one)
-        if name is not None:
-            return {**one.envs, ENV_ALLOCATION: name}
-    return {}
 
 
 def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Grant]:

@@ -125,21 +125,17 @@ class IdentityResolver:
         await self._deps.isolation.update(owned)
         if owned != allocation:
             await self._store.put(owned)
-        if allocation.pod is None:
-            self._report_swap(allocation, owned)
-
-    def _report_swap(self, granted: Grant, owned: Grant) -> None:
-        expected, pod = granted.candidate, owned.pod
-        if pod is None:
+        expected, gotten = allocation.candidate, owned.pod
+        if allocation.pod is not None or gotten is None:
             return
-        if expected is not None and expected.uid != pod.uid:
+        if expected is not None and expected.uid != gotten.uid:
             self.mismatches += 1
-            self._deps.events.swapped(pod, expected)
+            self._deps.events.swapped(gotten, expected)
             logger.warning(
                 "the kubelet gave the grant of %s to %s, which gets the limits of its own request",
                 expected,
-                pod,
+                gotten,
             )
         if self._deps.annotations is not None:
             gpus = self._node.topology.gpus
-            self._deps.annotations.correct(pod, tuple(g for g in gpus if g.uuid in owned.gpus))
+            self._deps.annotations.correct(gotten, tuple(g for g in gpus if g.uuid in owned.gpus))
