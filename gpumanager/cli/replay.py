@@ -19,7 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gpumanager.cli.output.console import OutputConsole, ProgressConsole
+from gpumanager.cli.output.console import OutputConsole
 from gpumanager.errors import InputError
 from gpumanager.placement import policies
 from gpumanager.placement.slice_score import SliceScore
@@ -172,7 +172,7 @@ def run_replay(
     title, began = f"{name}, seed {replay.seed}", time.perf_counter()
     total = total or len(replay.workload.pods)
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    console = ProgressConsole()
+    console = OutputConsole(progress=True)
     # A bar on standard error where that is a terminal, else a line now and then.
     shown, printed = console.is_terminal, time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not shown) as bar:

@@ -39,8 +39,6 @@ from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.restarting import keep_running
 from gpumanager.sim.results import ContainerResult
 
-Run = Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]]
-"""Of all pods; they are to end once the event is set."""
 WEBHOOK: Final = AdmissionPolicy()
 """How a webhook judges by default."""
 
@@ -69,15 +67,6 @@ class Limits:
     stop_after: float | None = None
     serve: int | None = None
     nodes: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """late: of this machine, as a part of the time. cut: why the pods were ended early, if so."""
-
-    results: tuple[ContainerResult, ...]
-    late: float
-    cut: BaseException | None = None
 
 
 def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
@@ -227,13 +216,13 @@ def command(
         click.echo(f"     note  {note}", err=True)
     try:
         limits = Limits(timeout, stop_after, serve, nodes)
-        outcome = asyncio.run(simulate(described, wanted, seed, limits))
+        results, late, cut = asyncio.run(simulate(described, wanted, seed, limits))
     except asyncio.CancelledError:
         raise click.Abort from None
     report = Report(
         described,
-        outcome.results,
-        outcome.late,
+        results,
+        late,
         dict(judge_pods(wanted.pods)),
         dict(judge_claims(wanted.objects, described)),
     )
@@ -241,8 +230,8 @@ def command(
         click.echo(json.dumps(as_json(report), indent=2))
     else:
         print_report(report)
-    if outcome.cut is not None:
-        raise outcome.cut
+    if cut is not None:
+        raise cut
     if strict and report.failed:
         raise GpuManagerError("--strict: a pod was refused or failed")
 
@@ -282,8 +271,11 @@ def judge_claims(objects: Sequence[ApiObject], machine: Machine) -> Iterator[tup
                 yield f"{kind} {name}", verdict
 
 
-async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limits) -> Outcome:
-    """Run the pods on a fresh node; raises GpuManagerError."""
+async def simulate(
+    machine: Machine, manifest: Manifest, seed: int, limits: Limits
+) -> tuple[tuple[ContainerResult, ...], float, BaseException | None]:
+    """Run the pods on a fresh node; return their results, which part of the time this machine was
+    late, and why the pods were ended early, if so. Raises GpuManagerError."""
     loop = asyncio.get_running_loop()
     with Progress(machine) as progress:
         ending = Ending(progress, limits)
@@ -303,7 +295,7 @@ async def simulate(machine: Machine, manifest: Manifest, seed: int, limits: Limi
                     progress.serves(limits.serve, limits.nodes, manifest.pods)
                 with HostWatch() as host:
                     results = await run(ending.stop)
-                return Outcome(results, host.late, ending.cut)
+                return results, host.late, ending.cut
         except TimeoutError:
             raise not_finished(limits.timeout, progress) from None
 
@@ -317,8 +309,11 @@ def not_finished(seconds: float, progress: Progress) -> GpuManagerError:
 
 def _place(
     machine: Machine, manifest: Manifest, seed: int, on_event: events.OnEvent, limits: Limits
-) -> tuple[AbstractAsyncContextManager[object], Run]:
-    """Return what the pods run on, and how they are run there until they end or are to end."""
+) -> tuple[
+    AbstractAsyncContextManager[object],
+    Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]],
+]:
+    """Return what the pods run on, and what runs them there until they end or the event is set."""
     if limits.serve and limits.nodes > 1:
         from gpumanager.cli.simulated_cluster import SimulatedCluster
 

@@ -17,7 +17,6 @@ ended, and tries the call as the first one of another pod. Examples of grants to
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
@@ -76,7 +75,6 @@ class Allocator:
         self._tracker = AdmissionTracker(node, self._lister, deps.elapsed)
         self._resolver = IdentityResolver(node, deps)
         self._reconciler = Reconciler(node, deps)
-        self._wake = asyncio.Event()
         self._foreign: frozenset[str] = frozenset()
         self.on_devices_changed: Callable[[], Awaitable[None]] | None = None
 
@@ -228,18 +226,11 @@ class Allocator:
         self._foreign = foreign
         return released
 
-    def reconcile_soon(self) -> None:
-        """Something has changed: `reconcile_every` runs its next pass now."""
-        self._wake.set()
-
     async def reconcile_every(self, period: float) -> None:
-        """`reconcile` every `period` seconds and when woken, for as long as the task lives."""
+        """`reconcile` every `period` seconds, for as long as the task lives."""
         while True:
-            soon = min(period, LINGERING_SECONDS) if self._store.lingering else period
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(soon):
-                    await self._wake.wait()
-            self._wake.clear()
+            lingering = self._store.lingering
+            await asyncio.sleep(min(period, LINGERING_SECONDS) if lingering else period)
             try:
                 await self.reconcile()
             except (GpuManagerError, OSError) as error:

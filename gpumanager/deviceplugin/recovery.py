@@ -34,11 +34,8 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
     checkpoint, known = await deps.books.read(), node.grants(DEVICE_PLUGINS)
     enough = whole and not unrecorded(known, checkpoint or ())
     if not enough:
-        view, live, now = (
-            await lister.list(),
-            await list_live_containers(deps.runtime),
-            deps.clock(),
-        )
+        view, now = await lister.list(), deps.clock()
+        live = await list_live_containers(deps.runtime)
         if checkpoint is None:
             uids = {
                 (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid

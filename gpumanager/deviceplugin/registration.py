@@ -11,9 +11,9 @@ have the inode of the old one, so its times are compared too.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 from typing import Final, NamedTuple, Never, TypeVar
 
 import grpc
@@ -26,6 +26,7 @@ from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.server import OPTIONS, ResourceServer
 from gpumanager.errors import GpuManagerError
 from gpumanager.grpc_wire import PluginStanding
+from gpumanager.kube.backoff import Backoff
 
 REGISTER_SECONDS: Final = 15.0
 
@@ -71,8 +72,6 @@ NEVER_WATCHED: Final = 15.0
 """The same after registering: old kubelets dial only then, and may take ten seconds."""
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 15.0
-SPREAD: Final = 0.5
-"""The part of a pause that chance decides about."""
 
 Identity = tuple[int, int, int]
 """Inode, modification and change time of a file."""
@@ -137,9 +136,9 @@ class Registration:
         self._changes = changes
         self._starts = starts
         self._deadline = deadline
-        self._random = Random()  # noqa: S311 - only so that not everybody tries at once
         self._asked = False
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
+        """Why the last attempt failed, if it did."""
         self._tried: Path | None = None
         """The last socket that the kubelet was told of."""
         self.served = asyncio.Event()
@@ -153,13 +152,8 @@ class Registration:
             self._server.resource,
             served=self._server.serving,
             registered=self.registered.is_set(),
-            failure=None if self._failure is None else str(self._failure),
+            failure=None if self.failure is None else str(self.failure),
         )
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why the last attempt failed, if it did."""
-        return self._failure
 
     def anew(self) -> None:
         """Register again, even if the sockets are unchanged."""
@@ -190,22 +184,24 @@ class Registration:
         while True:
             while (kubelet := identity(self._kubelet)) is None:
                 await self._changes.wait(UNTIL_WOKEN)
-            for pause in pauses(self._random):
+            backoff, another = Backoff(FIRST_PAUSE, LONGEST_PAUSE), False
+            while not another:
                 if sockets := await self._attempt(self._register()):
                     return sockets
-                if await self._is_another(kubelet, pause):
-                    break
+                backoff = backoff.failed()
+                pause = backoff.pause(random.random())  # noqa: S311 - so that not all try at once
+                another = await self._is_another(kubelet, pause)
 
     async def _attempt(self, work: Awaitable[_T]) -> _T | None:
         """Its result; None if it failed, which is logged once as a warning."""
-        before, self._failure = self._failure, None
+        before, self.failure = self.failure, None
         self._asked = False
         try:
             return await work
         except (GpuManagerError, OSError) as error:
             level = logging.DEBUG if str(error) == str(before) else logging.WARNING
             logger.log(level, "%s; trying again", error)
-            self._failure = error
+            self.failure = error
             return None
 
     async def _register(self) -> Sockets:
@@ -252,13 +248,3 @@ class Registration:
 
     def _look(self) -> Sockets:
         return Sockets(identity(self._kubelet), identity(self._server.socket))
-
-
-def pauses(
-    random: Random, first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE
-) -> Iterator[float]:
-    """Seconds, without end: doubled each time up to `longest`, of which chance takes off a part."""
-    pause = first
-    while True:
-        yield pause * (1 - SPREAD * random.random())
-        pause = min(2 * pause, longest)

@@ -35,9 +35,6 @@ OPTIONS: Final = pb.DevicePluginOptions(
     pre_start_required=True, get_preferred_allocation_available=True
 )
 PERMISSIONS: Final = "rwm"
-ENTRY_MOST: Final = 64
-"""Bytes of a device in the list, its ID left out: tags, lengths, its health and its NUMA node."""
-
 INSTANCE: Final = 4
 """Characters by which the sockets of two instances differ."""
 
@@ -185,10 +182,7 @@ class ResourceServer:
                 f"{self._name}: with a suffix of {1 + INSTANCE} bytes longer than the "
                 f"{SOCKET_PATH_LIMIT} bytes of a socket's path; shorten --device-plugin-path"
             )
-        devices = self._allocator.devices(self.resource)
-        if sum(len(one.device_id) + ENTRY_MOST for one in devices) <= wire.MESSAGE_LIMIT:
-            return  # by far, and nothing had to be put together
-        size = _listed(devices).ByteSize()
+        size = _listed(self._allocator.devices(self.resource)).ByteSize()
         if size > wire.MESSAGE_LIMIT:
             raise CannotServe(
                 f"the list of {self.resource} devices takes {size} bytes; a kubelet accepts "

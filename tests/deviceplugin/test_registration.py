@@ -7,14 +7,13 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from gpumanager.deviceplugin import registration, wire
 from gpumanager.deviceplugin.changes import Changes, Inotify
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.deviceplugin.registration import RegistrationFailed, pauses
+from gpumanager.deviceplugin.registration import RegistrationFailed
 from gpumanager.deviceplugin.server import CannotServe
 from gpumanager.grpc_wire import PluginStanding
 from gpumanager.names import VCORE, VMEMORY
@@ -264,19 +263,3 @@ async def test_whoever_waits_is_woken_by_a_name_that_comes(directory: Path) -> N
         await asyncio.wait_for(waiting, BOUND)
     finally:
         changes.close()
-
-
-def test_pauses_grow_to_a_bound_and_are_not_the_same_for_all() -> None:
-    longest = [bound for bound, _ in zip(pauses(AtMost(), 1, 8), range(6), strict=False)]
-    some, other = (next(pauses(Random(seed), 1, 8)) for seed in (1, 2))
-
-    assert longest == [1, 2, 4, 8, 8, 8]
-    assert some != other
-    assert 0.5 <= some <= 1
-
-
-class AtMost(Random):
-    """Takes nothing off."""
-
-    def random(self) -> float:
-        return 0.0

@@ -197,3 +197,10 @@ def test_a_back_off_grows_to_its_most_and_differs_by_luck() -> None:
 
     assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0]
     assert backoff.pause(0.0) == 4.0
+
+
+def test_pauses_grow_to_a_bound_and_are_not_the_same_for_all() -> None:
+    backoffs = [Backoff(1, 8, failures) for failures in range(1, 7)]
+
+    assert [one.pause(1.0) for one in backoffs] == [1, 2, 4, 8, 8, 8]
+    assert backoffs[0].pause(0.0) == 0.5

@@ -128,9 +128,9 @@ async def test_the_plan_of_a_gpu_is_followed_soon_after_the_last_container_on_it
     node.delete(one.uid)
     node.clock.now += 5
 
+    await node.allocator.reconcile()
+    assert "lingering" in kinds(node)
     passes = asyncio.create_task(node.allocator.reconcile_every(SECONDS))
-    node.allocator.reconcile_soon()
-    await until(lambda: "lingering" in kinds(node))
     node.held.clear()
     node.runtime.containers.clear()
     await until(lambda: "lingering" not in kinds(node), SECONDS / 2)

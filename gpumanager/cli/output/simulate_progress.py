@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.status import Status
 from rich.text import Text
 
-from gpumanager.cli.output.console import ProgressConsole
+from gpumanager.cli.output.console import OutputConsole
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.sim import events
 from gpumanager.sim.machine import Machine
@@ -25,7 +25,7 @@ class Progress:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._console = ProgressConsole()
+        self._console = OutputConsole(progress=True)
         self._status = Status("starting the node agent", console=self._console, spinner="dots")
         self._running: set[str] = set()
 

@@ -39,17 +39,13 @@ class AdmissionTracker:
         self._lister = lister
         self._clock = clock
         self._known = Admission()
-        self._view: View | None = None
+        self.view: View | None = None
+        """The pods that the last call found listed; None where they could not be read."""
 
     @property
     def open(self) -> Transaction | None:
         """The container being admitted, or the last one that was."""
         return self._known.open
-
-    @property
-    def view(self) -> View | None:
-        """The pods that the last call found listed; None where they could not be read."""
-        return self._view
 
     @property
     def admitting(self) -> bool:
@@ -71,11 +67,11 @@ class AdmissionTracker:
         """Return the transaction of this call; a pod that it shows to be rejected loses its
         grants."""
         max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
-        self._view = await self._lister.list(max_age)
+        self.view = await self._lister.list(max_age)
         before, live = self.open, self._node.grants(DEVICE_PLUGINS)
         holders = {owner for a in live if (owner := a.owner)}
         call = self._call(resource, size, again=again)
-        self._known = transaction.observe(self._known, call, self._view, holders, self._fits)
+        self._known = transaction.observe(self._known, call, self.view, holders, self._fits)
         if before is not None:
             facts = GrantFacts(admission=self.open, previous=before)
             admitted = of_admission(live, before.admission)

@@ -85,9 +85,7 @@ class IdentityResolver:
     ) -> None:
         """Restore grants of containers that we answered, by the kubelet's checkpoint."""
         names = {(one.uid, one.name) for one in containers}
-        uids = {one.uid for one in containers}
-        of_pod = (h for h in checkpoint if h.pod_uid in uids)
-        held = tuple(h for h in of_pod if (h.pod_uid, h.container) in names)
+        held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
         lacking = set(unrecorded(self._live(), held))
         if not lacking:
             return
