@@ -151,7 +151,11 @@ class ServedAllocation:
             undo.callback(self._watcher.close)
             measured = 0 if nvml is None else len(self._limits)
             self._slots = SlotTable(
-                self._books, self._watcher, measured, self._is_ours, self._slot_changed
+                self._books,
+                self._watcher,
+                measured,
+                lambda one: refuse_other_pod(peers, allocation, one) is None,
+                self._slot_changed,
             )
             undo.callback(self._leave_turns)
             self._join_turns()
@@ -314,10 +318,6 @@ class ServedAllocation:
 
     def usage(self) -> AllocationUsage:
         return self._usage.read([(one.slot, who, one.adopted) for who, one in self._slots.all()])
-
-    def _is_ours(self, process: Process) -> bool:
-        """Return whether a process that the books name may be of this container."""
-        return refuse_other_pod(self._peers, self.allocation, process) is None
 
     def sweep(self) -> None:
         """Find what causes no event: programs and gpu-clients that have gone, disks that work

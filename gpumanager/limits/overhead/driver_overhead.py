@@ -132,7 +132,7 @@ class DriverOverhead:
             self._learn(mark.fresh, figures)
         # Whether it holds anything that the driver does not list, as far as its books have it.
         if any(
-            books.used(at, slot) or books.overhead(at, slot) or books.estimated(at, slot)
+            books.used(at, slot) or books.overhead(at, slot) or books.estimate(at, slot)
             for at, figure in enumerate(figures)
             if figure is None
         ):
@@ -207,7 +207,7 @@ class DriverOverhead:
         if pid in listed:
             return listed[pid]
         books = self._books
-        claims = books.used(device, slot) > 0 or books.estimated(device, slot)
+        claims = books.used(device, slot) > 0 or books.estimate(device, slot) > 0
         return None if claims or not self._was_listed(slot, pid) else Bytes(0)
 
     def _complain(self, pid: int) -> None:

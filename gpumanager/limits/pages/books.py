@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from gpumanager.limits.overhead.process_figure import FigureContents
@@ -249,12 +248,7 @@ class Books:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def claim(
@@ -300,8 +294,7 @@ class Books:
         """Empty and free its slot; False if that is another's by now."""
         if self.slots is not None and self.slots.rows.get(slot) == process:
             self.slots.clear(slot)
-        answer: int = lib.region_slot_release(self.words, slot, process.pid, process.start_time)
-        return answer == 0
+        return bool(lib.region_slot_release(self.words, slot, process.pid, process.start_time) == 0)
 
     def leave(self, slot: int, process: Process, devices: int) -> bool:
         """Empty the slot of a dead process, but for memory that others may have imported.
@@ -330,10 +323,6 @@ class Books:
     def used(self, device: int, slot: int) -> Bytes:
         return Bytes(self.words.used[device][slot])
 
-    def estimated(self, device: int, slot: int) -> bool:
-        """Return whether its owner says that the driver took something of this device."""
-        return self.estimate(device, slot) > 0
-
     def managed(self, device: int, slot: int, devices: int) -> Bytes:
         """Return the managed memory in what is used. devices: the allocation's; also below."""
         return Bytes(lib.region_managed(self.words, device, slot, devices))
@@ -352,15 +341,14 @@ class Books:
         """
         figures = [_UNTOLD if figure is None else figure for figure in measured]
         known = [-1 if one.known is None else int(one.known) for one in contents]
-        answer: int = lib.region_overheads_enter(
-            self.words, slot, mark, figures, len(figures), known
+        words = self.words
+        return bool(
+            lib.region_overheads_enter(words, slot, mark, figures, len(figures), known) == 0
         )
-        return answer == 0
 
     def estimate(self, device: int, slot: int) -> int:
         """Return what the driver took by its owner's words, in bytes, and nobody has measured."""
-        estimate: int = lib.region_estimate(self.words, device, slot)
-        return estimate
+        return int(lib.region_estimate(self.words, device, slot))
 
     def drop_estimate(self, device: int, slot: int, mark: int, estimate: int) -> None:
         """Drop it: all processes of the container are measured since its activity was `mark`."""

@@ -11,7 +11,6 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from gpumanager.errors import GpuManagerError
@@ -131,12 +130,7 @@ class Config:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def limits(self) -> tuple[Limit, ...]:

@@ -129,7 +129,9 @@ def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
     with suppress(FileNotFoundError), ExitStack() as held_open:
         held = os.open(link, os.O_PATH | os.O_CLOEXEC)
         held_open.callback(os.close, held)
-        if _mount(held) != _memory_mount():
+        own = os.memfd_create("own", os.MFD_CLOEXEC)  # in the mount of all memfds of this kernel
+        held_open.callback(os.close, own)
+        if _mount(held) != _mount(own):
             return None
         found = os.fstat(held)
         if (found.st_dev, found.st_ino) != wanted or found.st_size not in sizes:
@@ -144,12 +146,3 @@ def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
 def _mount(descriptor: int) -> bytes:
     with open(f"/proc/self/fdinfo/{descriptor}", "rb") as file:  # noqa: PTH123
         return next(line for line in file if line.startswith(b"mnt_id:"))
-
-
-def _memory_mount() -> bytes:
-    """Return the mount of all memfds of this kernel."""
-    own = os.memfd_create("own", os.MFD_CLOEXEC)
-    try:
-        return _mount(own)
-    finally:
-        os.close(own)
