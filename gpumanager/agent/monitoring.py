@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpumanager import __version__
-from gpumanager.deviceplugin.disagreements import KINDS
 from gpumanager.deviceplugin.plugin import SOCKETS
+from gpumanager.deviceplugin.reconciler import KINDS
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health.watch import HealthWatch
 from gpumanager.gpu.nvml_service import NvmlService

@@ -24,9 +24,8 @@ from rich.text import Text
 
 from gpumanager.cli.explain_claims import ClaimAnswer, ClusterClaims, PodAnswer
 from gpumanager.cli.flags import authority_option, extender_option
-from gpumanager.cli.http_query import BROKEN, cause, check, get
+from gpumanager.cli.node_agents import BROKEN, AgentUnavailable, cause, check, fetch_node, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
-from gpumanager.cli.node_agents import AgentUnavailable, fetch_node
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.dra.unallocated import NodesWithout
 from gpumanager.errors import GpuManagerError

@@ -17,8 +17,15 @@ from pathlib import Path
 import click
 
 from gpumanager.cli.flags import authority_option, extender_option
-from gpumanager.cli.http_query import BROKEN, cause, check, get
-from gpumanager.cli.node_agents import agents_option, first_trouble, list_nodes
+from gpumanager.cli.node_agents import (
+    BROKEN,
+    agents_option,
+    cause,
+    check,
+    first_trouble,
+    get,
+    list_nodes,
+)
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
 from gpumanager.cli.output.top_rows import table

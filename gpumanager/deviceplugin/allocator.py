@@ -28,7 +28,6 @@ from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.device_ledger import accepted, advertised, ids_of
-from gpumanager.deviceplugin.disagreements import Disagreement
 from gpumanager.deviceplugin.identity.evidence import PodLister, list_live_containers, lived_on
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
 from gpumanager.deviceplugin.identity.verdict import (
@@ -38,7 +37,7 @@ from gpumanager.deviceplugin.identity.verdict import (
     ended_grants,
     verdict,
 )
-from gpumanager.deviceplugin.reconciler import Reconciler
+from gpumanager.deviceplugin.reconciler import Disagreement, Reconciler
 from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.device_ids import Device, UnknownDeviceID

@@ -9,14 +9,13 @@ A pass reads them first, without the allocator's lock, and acts then, under it:
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.disagreements import Disagreement, disagreements
 from gpumanager.deviceplugin.identity.adoption import (
     adopt_booked,
     adopt_used,
@@ -29,18 +28,90 @@ from gpumanager.deviceplugin.identity.evidence import (
     allocation_of,
     computing,
     directories,
+    is_tenant,
     list_live_containers,
     lived_on,
 )
 from gpumanager.deviceplugin.identity.resolution import named
 from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, ended_grants, has_ended
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import Grant
+from gpumanager.gpu.values import Topology
+from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.journal import Journal, LiveGrants
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.names import CLAIMS, DEVICE_PLUGINS
+from gpumanager.names import CLAIMS, DEVICE_PLUGINS, VCORE
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """kind: one of KINDS. what: an allocation, or a pod and its container."""
+
+    kind: str
+    what: str
+    detail: str
+
+
+KINDS = {
+    "unrecorded": "the kubelet has allocated devices that are not in the journal",
+    "unbooked": "a container's grant has devices that the kubelet's checkpoint does not give it",
+    "lingering": "the pod has ended, but a container still runs with its grant",
+    "unknown-container": "a container runs with an allocation that is not in the journal",
+    "directory": "a directory belongs to an allocation that is not in the journal",
+    "doubled": "two live pods hold the same device",
+    "stranger": "a pod has processes on a GPU without a grant for it",
+    "gpu-gone": "a live pod holds a GPU that this node does not have",
+}
+"""What each kind means."""
+
+
+def disagreements(
+    topology: Topology,
+    live: LiveGrants,
+    evidence: Evidence,
+    ended: frozenset[AllocationID],
+) -> Iterator[Disagreement]:
+    """Yield all there are. ended: grants of pods that look ended now."""
+    standing = [one for one in live if one.id not in ended]
+    yield from _in_books(live, standing, evidence)
+    for running in evidence.live or ():
+        own, name = lived_on((running,), live), allocation_of(running)
+        for allocation in own & ended:
+            yield Disagreement("lingering", allocation, str(running.container))
+        if name is not None and not own:
+            yield Disagreement("unknown-container", name, str(running.container))
+    for gpu, pods in evidence.tenants.items():
+        owners = {one.owner for one in live if gpu in one.gpus and one.owner}
+        for uid in pods:
+            if not any(is_tenant(owner, (uid,)) for owner in owners):
+                yield Disagreement("stranger", uid, f"has processes on {gpu}")
+    for one in standing:
+        for uuid in one.gpus:
+            if topology.by_uuid(uuid) is None:
+                yield Disagreement("gpu-gone", one.id, f"{one.pod or 'nobody'}: {uuid}")
+
+
+def _in_books(
+    live: LiveGrants, standing: list[Grant], evidence: Evidence
+) -> Iterator[Disagreement]:
+    """Yield what checkpoint, journal and directories say otherwise of one another."""
+    for uid, container in unrecorded(live, evidence.checkpoint or ()):
+        if evidence.view is not None and not has_ended(uid, evidence.view):
+            yield Disagreement("unrecorded", f"{uid} ({container})", "it will be held")
+    booked = {(h.pod_uid, h.ids) for h in evidence.checkpoint or () if h.resource == VCORE}
+    for one in standing if evidence.checkpoint is not None else ():
+        if one.pod and (one.pod.uid, frozenset(one.ids.core_ids)) not in booked:
+            yield Disagreement("unbooked", one.id, f"{one.pod}: {one.cores} cores")
+    for name in evidence.directories.keys() - {one.id for one in live}:
+        yield Disagreement("directory", name, "it goes once nobody has it mounted")
+    holders: dict[str, Grant] = {}
+    for one in (grant for grant in standing if grant.state is State.CONFIRMED):
+        for device_id in one.ids.all:
+            other = holders.setdefault(device_id, one)
+            if other.owner != one.owner:
+                yield Disagreement("doubled", device_id, f"{other.pod} and {one.pod}")
+
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from gpumanager.deviceplugin.disagreements import KINDS
-from gpumanager.deviceplugin.reconciler import PASSES_PER_RUNTIME_LIST
+from gpumanager.deviceplugin.reconciler import KINDS, PASSES_PER_RUNTIME_LIST
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.names import VCORE, VMEMORY
