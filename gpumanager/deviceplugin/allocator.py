@@ -138,9 +138,9 @@ class Allocator:
             others = self._live().holding(question.available)
             await self.node.release(ended_grants(others, Occasion.CONTESTED, self._contest(open_)))
             policy, live = self._deps.gpu_policy, self._live()
-            offer = steer(self.ledger, live, open_, question, gpu_policy=policy)
-            self._tracker.keep(replace(open_, awaiting=resource, plan=offer.plan))
-            return offer.ids
+            offered, plan = steer(self.ledger, live, open_, question, gpu_policy=policy)
+            self._tracker.keep(replace(open_, awaiting=resource, plan=plan))
+            return offered
 
     async def allocate(self, resource: str, ids: Collection[str]) -> ContainerEdits | Refused:
         """Allocate: what the container gets; Refused is final for its pod.

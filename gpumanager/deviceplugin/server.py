@@ -25,7 +25,6 @@ from gpumanager.grants.device_ids import Device
 from gpumanager.grants.journal_file import JournalUnwritable
 from gpumanager.grants.refusals import NotResolved, Refused
 from gpumanager.grpc_wire import CallTimer, NoTimer, is_served, sockets_like
-from gpumanager.isolation.edits import ContainerEdits
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +164,25 @@ class ResourceServer:
             if isinstance(edits, Refused):
                 logger.info("refused: %s", edits.text)
                 await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, edits.text)
-            responses.append(_response(edits))
+            mounts = (
+                pb.Mount(container_path=m.container_path, host_path=m.host_path, read_only=True)
+                for m in edits.mounts
+            )
+            devices = (
+                pb.DeviceSpec(
+                    container_path=d.container_path, host_path=d.host_path, permissions=PERMISSIONS
+                )
+                for d in edits.devices
+            )
+            responses.append(
+                pb.ContainerAllocateResponse(
+                    envs=edits.envs,
+                    annotations=edits.annotations,
+                    mounts=mounts,
+                    devices=devices,
+                    cdi_devices=[pb.CDIDevice(name=name) for name in edits.cdi],
+                )
+            )
         return pb.AllocateResponse(container_responses=responses)
 
     async def pre_start(
@@ -207,24 +224,6 @@ async def _answered(answer: Awaitable[_T], context: wire.Context) -> _T:
 async def _abort(context: wire.Context, status: grpc.StatusCode, text: str) -> Never:
     await context.abort(status, text)
     raise AssertionError("abort returned")  # pragma: no cover  # it always raises
-
-
-def _response(answer: ContainerEdits) -> pb.ContainerAllocateResponse:
-    return pb.ContainerAllocateResponse(
-        envs=answer.envs,
-        annotations=answer.annotations,
-        mounts=[
-            pb.Mount(container_path=one.container_path, host_path=one.host_path, read_only=True)
-            for one in answer.mounts
-        ],
-        devices=[
-            pb.DeviceSpec(
-                container_path=one.container_path, host_path=one.host_path, permissions=PERMISSIONS
-            )
-            for one in answer.devices
-        ],
-        cdi_devices=[pb.CDIDevice(name=one) for one in answer.cdi],
-    )
 
 
 def _listed(devices: Iterable[Device]) -> pb.ListAndWatchResponse:

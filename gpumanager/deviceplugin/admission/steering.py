@@ -41,14 +41,6 @@ class PreferenceCall:
     must_include: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """IDs to prefer, and the grant behind them where there is one."""
-
-    ids: tuple[str, ...]
-    plan: GpuChoice | None
-
-
 def steer(
     ledger: Ledger,
     live: LiveGrants,
@@ -56,8 +48,9 @@ def steer(
     question: PreferenceCall,
     *,
     gpu_policy: str = BINPACK,
-) -> Offer:
-    """Return the answer to `question`; of exactly its size, if that many IDs exist.
+) -> tuple[tuple[str, ...], GpuChoice | None]:
+    """Return the IDs to prefer, of exactly the size of `question` if that many exist, and the grant
+    behind them where there is one.
 
     gpu_policy: of the node; see `gpu_policy_of`.
     """
@@ -70,7 +63,21 @@ def steer(
     gpus = tuple(gpu for gpu in ledger.topology.gpus if gpu.uuid in uuids)
     if not gpus:
         gpus = plan.gpus if plan else _roomiest(ledger, live, question)
-    return Offer(_choose(ledger, live, question, gpus), plan)
+    # What must be, then free on the wanted GPUs, of no GPU, anywhere. Then, at worst, what is only
+    # granted (its pod may have been rejected), then what is in use.
+    must, offered = dict.fromkeys(question.must_include), question.available
+    found = live.holding(offered)
+    granted, used = (
+        frozenset(i for one in found if one.state is state for i in one.ids.all)
+        for state in (State.ANSWERED, State.CONFIRMED)
+    )
+    free = offered - granted - used
+    wanted, most = free & ledger.ids.on(gpus), max(question.size, len(must))
+    for rank in (wanted, frozenset(originals(free)), free, offered - used, offered):
+        if len(must) >= most:
+            break
+        must |= dict.fromkeys((*ledger.ids.ordered(rank), *originals(rank)))
+    return tuple(must)[:most], plan
 
 
 def could_hold(ledger: Ledger, books: FreeGpus, pod: PodView) -> bool:
@@ -149,25 +156,3 @@ def _roomiest(ledger: Ledger, live: LiveGrants, question: PreferenceCall) -> tup
         return (gpu,) if gpu else ()
     answer = place(ledger.topology, books, request)
     return answer.gpus if isinstance(answer, GpuChoice) else ()
-
-
-def _choose(
-    ledger: Ledger, live: LiveGrants, question: PreferenceCall, gpus: tuple[Gpu, ...]
-) -> tuple[str, ...]:
-    """What must be, then free on the wanted GPUs, of no GPU, anywhere.
-
-    Then, at worst, what is only granted (its pod may have been rejected), then what is in use.
-    """
-    must, offered = dict.fromkeys(question.must_include), question.available
-    found = live.holding(offered)
-    granted, used = (
-        frozenset(i for one in found if one.state is state for i in one.ids.all)
-        for state in (State.ANSWERED, State.CONFIRMED)
-    )
-    free = offered - granted - used
-    wanted, most = free & ledger.ids.on(gpus), max(question.size, len(must))
-    for rank in (wanted, frozenset(originals(free)), free, offered - used, offered):
-        if len(must) >= most:
-            break
-        must |= dict.fromkeys((*ledger.ids.ordered(rank), *originals(rank)))
-    return tuple(must)[:most]

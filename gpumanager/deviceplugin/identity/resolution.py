@@ -190,20 +190,12 @@ def _claimant(allocation: Grant, container: BookedContainer, pod: PodView | None
     return Claimant(container.uid, "", "", container.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Rivals:
-    """Grants to other pods that hold some of the same IDs.
-
-    over: the kubelet's books do not have them, so they were rejected or have ended.
-    standing: confirmed, and the checkpoint gives them some of these very IDs.
-    """
-
-    over: tuple[Grant, ...]
-    standing: tuple[Grant, ...]
-
-
-def rivals(live: LiveGrants, owned: Grant, checkpoint: Checkpoint) -> Rivals:
-    """Return the other grants with IDs of `owned`."""
+def rivals(
+    live: LiveGrants, owned: Grant, checkpoint: Checkpoint
+) -> tuple[list[Grant], list[Grant]]:
+    """Return the other pods' grants with IDs of `owned`: those that are over, which the kubelet's
+    books do not have, so that they were rejected or have ended; and those that stand, which are
+    confirmed, and to which the checkpoint gives some of these very IDs."""
     ids = set(owned.ids.all)
     others = [
         a for a in live.holding(ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
@@ -217,7 +209,7 @@ def rivals(live: LiveGrants, owned: Grant, checkpoint: Checkpoint) -> Rivals:
             h.pod_uid == one.owner and ids & h.ids for h in checkpoint
         ):
             standing.append(one)
-    return Rivals(tuple(over), tuple(standing))
+    return over, standing
 
 
 def contested(

@@ -110,10 +110,10 @@ class IdentityResolver:
         # The kubelet prepares a claim once: its second pod is not asked about by way of the driver.
         if owned.pod and (claim := self._deps.claim_of(owned.pod)):
             raise NotResolved(f"{owned.pod} asks for {VCORE} beside {claim}: {ONE_INTERFACE}")
-        found = rivals(self._live(), owned, checkpoint)
-        if found.standing:
-            raise NotResolved(f"its devices are still held by {found.standing[0].pod}")
-        await self._store.release(a.id for a in found.over)
+        over, standing = rivals(self._live(), owned, checkpoint)
+        if standing:
+            raise NotResolved(f"its devices are still held by {standing[0].pod}")
+        await self._store.release(a.id for a in over)
         live = self._live()
         others = [corrected(a, checkpoint) for a in live if a.id != owned.id]
         if not self._ledger.fits(others, owned):

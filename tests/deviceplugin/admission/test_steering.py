@@ -73,7 +73,7 @@ UNKNOWN = Transaction("pod", AllocationID("new"), 0.0, viewed=True)
 
 def preferred(resource: str, size: int, *live: Grant) -> tuple[str, ...]:
     available = frozenset((*ids(resource, 0), *ids(resource, 1)))
-    return steer(LEDGER, LiveGrants(live), UNKNOWN, PreferenceCall(resource, size, available)).ids
+    return steer(LEDGER, LiveGrants(live), UNKNOWN, PreferenceCall(resource, size, available))[0]
 
 
 def test_for_a_share_of_an_unknown_container_the_gpu_with_the_most_room_is_preferred() -> None:

@@ -186,8 +186,7 @@ def names(grants: Iterable[Grant]) -> list[str]:
 def test_a_grant_of_the_same_devices_is_over_unless_the_books_have_it() -> None:
     wrong = []
     for what, other, books, expected in RIVALS:
-        found = rivals(LiveGrants((OURS, other)), OURS, books)
-        over, standing = names(found.over), names(found.standing)
+        over, standing = map(names, rivals(LiveGrants((OURS, other)), OURS, books))
         if (over, standing) != (["1"] * (expected == "over"), ["1"] * (expected == "standing")):
             wrong.append((what, over, standing))
 
