@@ -139,12 +139,6 @@ CHART_CA: Final = Path("/etc/gpu-manager/tls/ca.crt")
 """Where the chart mounts it in the extender's pods."""
 
 
-def _ca_of_the_chart(
-    _context: click.Context, _parameter: click.Parameter, value: Path | None
-) -> Path | None:
-    return value or (CHART_CA if CHART_CA.is_file() else None)
-
-
 extender_option = click.option(
     "--extender",
     metavar="URL",
@@ -158,7 +152,9 @@ authority_option = click.option(
     "--ca-file",
     "authority",
     type=click.Path(path_type=Path),
-    callback=_ca_of_the_chart,
+    callback=lambda _context, _parameter, value: (
+        value or (CHART_CA if CHART_CA.is_file() else None)
+    ),
     help=f"CA of the extender's certificate; by default {CHART_CA} if it exists, else the "
     "system's CAs.",
 )

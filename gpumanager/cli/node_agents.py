@@ -86,10 +86,6 @@ class AgentUnavailable(GpuManagerError):
         super().__init__(f"{url}: cannot ask the agent: {cause}; {ADVICE}")
 
 
-def _urls(_ctx: click.Context, _parameter: click.Parameter, urls: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(check(url.rstrip("/"), "--agent") for url in urls))
-
-
 agents_option: Final = click.option(
     "--agent",
     "agents",
@@ -99,7 +95,9 @@ agents_option: Final = click.option(
     show_default=True,
     envvar="GPUMANAGER_AGENT",
     show_envvar=True,
-    callback=_urls,
+    callback=lambda _context, _parameter, urls: tuple(
+        dict.fromkeys(check(url.rstrip("/"), "--agent") for url in urls)
+    ),
     help="URL of a node's agent. Repeatable, for several nodes.",
 )
 

@@ -20,9 +20,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakSet
 
+from gpumanager.grants.grant import Claimant
 from gpumanager.ids import AllocationID
 from gpumanager.legacy.files import (
     PIDS_CONFIG,
@@ -49,35 +50,20 @@ LimitsOf = Callable[[str], Sequence[Limit] | None]
 """What a container may use now, by its name: nothing for whole GPUs, None where not known."""
 
 
-class ContainerMember(Protocol):
-    """The container that an allocation is for."""
-
-    @property
-    def uid(self) -> str:
-        """Return the pod's."""
-
-    @property
-    def container(self) -> str:
-        """Return its name."""
-
-
-def nobody(_allocation: AllocationID) -> None:
-    """Return the container of an allocation, where none is confirmed."""
-
-
 @dataclass(frozen=True, slots=True)
 class ForGpuClients:
-    """What a manager has for all of them. driver: its major and minor version. registered: of the
-    sockets at which a container has registered and lives."""
+    """What a manager has for all of them. resident: the container that an allocation is for.
+    driver: its major and minor version. registered: of the sockets at which a container has
+    registered and lives."""
 
     gateway: Gateway
-    resident: Callable[[AllocationID], ContainerMember | None] = nobody
-    neighbours: Neighbours | None = None
-    driver: tuple[int, int] = (0, 0)
+    resident: Callable[[AllocationID], Claimant | None]
+    neighbours: Neighbours | None
+    driver: tuple[int, int]
     registered: "WeakSet[Registrations]" = field(default_factory=WeakSet)
 
 
-About = Callable[[VDevice], Awaitable[ContainerMember | HelloRefused | None]]
+About = Callable[[VDevice], Awaitable[Claimant | HelloRefused | None]]
 """Which container gpu-client means; None where nothing is known that it must fit."""
 
 
@@ -125,7 +111,7 @@ class GpuClients:
             return HelloRefused(errno.ESRCH, "the manager does not see who calls: it needs hostPID")
         if reason := refuse_other_pod(self._peers, self._allocation, process):
             return reason
-        resident: ContainerMember | HelloRefused | None
+        resident: Claimant | HelloRefused | None
         if self._about is None:
             resident = self._around.resident(self._allocation)
         else:
@@ -135,7 +121,7 @@ class GpuClients:
         return self._add(device, resident, process)
 
     def _add(
-        self, device: VDevice, resident: ContainerMember | None, process: Process
+        self, device: VDevice, resident: Claimant | None, process: Process
     ) -> HelloRefused | None:
         names = directories(device.container_id, device.container_name)
         if not names:

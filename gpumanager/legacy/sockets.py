@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Protocol
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import State
+from gpumanager.grants.grant import Claimant, State
 from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.table import limits
 from gpumanager.legacy.files import VDevice, driver_numbers
 from gpumanager.legacy.gateway import CALL_SECONDS, Gateway
-from gpumanager.legacy.gpu_client import ContainerMember, ForGpuClients, GpuClients, nobody
+from gpumanager.legacy.gpu_client import ForGpuClients, GpuClients
 from gpumanager.limits.socket.listener import SocketListener
 from gpumanager.limits.socket.peers import Neighbours, PeerCheck
 from gpumanager.limits.socket.protocol import Greeting, HelloRefused, Http2, refusal
@@ -42,8 +42,7 @@ class LegacyContainer:
     """A container of such a pod. limits: none for whole GPUs."""
 
     allocation: AllocationID
-    uid: str
-    container: str
+    pod: Claimant
     limits: tuple[Limit, ...]
 
 
@@ -71,7 +70,7 @@ class LegacySockets:
         root: Path,
         *,
         peers: PeerCheck | None = None,
-        resident: Callable[[AllocationID], ContainerMember | None] = nobody,
+        resident: Callable[[AllocationID], Claimant | None] = lambda _: None,
         neighbours: Neighbours | None = None,
         names: ContainerNames | None = None,
         driver: str = "",
@@ -149,7 +148,7 @@ class _Door:
         names: ContainerNames | None,
     ) -> None:
         self._containers = containers
-        self._limits = {one.container: one.limits for one in reversed(containers)}
+        self._limits = {one.pod.container: one.limits for one in reversed(containers)}
         self._names = names
         self._clients = GpuClients(
             around,
@@ -165,7 +164,7 @@ class _Door:
         if containers != self._containers:
             self._containers = containers
             self._limits.clear()
-            self._limits |= {one.container: one.limits for one in reversed(containers)}
+            self._limits |= {one.pod.container: one.limits for one in reversed(containers)}
             self._clients.limits_changed()
         self._clients.refresh()
 
@@ -182,7 +181,7 @@ class _Door:
             connection.send(refusal(refused), socket.MSG_DONTWAIT)
         return None
 
-    async def _about(self, device: VDevice) -> LegacyContainer | HelloRefused:
+    async def _about(self, device: VDevice) -> Claimant | HelloRefused:
         """Find which of the pod's containers this is."""
         name = device.container_name
         if not name and len(self._containers) > 1:
@@ -196,7 +195,7 @@ class _Door:
                     f"the container runtime knows no container {device.container_id}",
                 )
             name = known
-        found = [one for one in self._containers if name in ("", one.container)]
+        found = [one.pod for one in self._containers if name in ("", one.pod.container)]
         return found[0] if found else HelloRefused(errno.EINVAL, f"no GPU was given to {name!r}")
 
 
@@ -207,6 +206,6 @@ def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContaine
         pod = grant.pod
         if pod and pod.uid in uids and grant.state is State.CONFIRMED:
             own = () if grant.exclusive else limits(grant)
-            container = LegacyContainer(grant.id, pod.uid, pod.container, own)
+            container = LegacyContainer(grant.id, pod, own)
             found[pod.uid] = (*found.get(pod.uid, ()), container)
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from gpumanager.grants.grant import Claimant
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.legacy.api import vcuda_pb2 as pb
 from gpumanager.legacy.files import LegacyConfig, decode_config, decode_pids
@@ -36,18 +37,14 @@ ID = "c" * 64
 
 
 @dataclass
-class Resident:
-    uid: str = UID
-    container: str = "main"
-
-
-@dataclass
 class Node:
     """A node as its manager sees it. together: the pids of a container, by one of them."""
 
     root: Path
     together: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    residents: Mapping[AllocationID, Resident] = field(default_factory=lambda: {NAME: Resident()})
+    residents: Mapping[AllocationID, Claimant] = field(
+        default_factory=lambda: {NAME: Claimant(PodUID(UID), "", "", "main")}
+    )
     strangers: set[int] = field(default_factory=set)
 
     def beside(self, process: Process) -> tuple[int, ...]:

@@ -4,14 +4,15 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import grpc
 import pytest
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.ids import AllocationID
+from gpumanager.grants.grant import Claimant
+from gpumanager.ids import AllocationID, PodUID
 from gpumanager.legacy.api import vcuda_pb2 as pb
 from gpumanager.legacy.files import (
     LegacyConfig,
@@ -33,8 +34,10 @@ pytest_plugins = ["tests.limits.virtual_fixtures"]
 
 UID = "7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21"
 ID = "c" * 64
-SHARE = LegacyContainer(AllocationID("s"), UID, "share", (limit(2 * GIB),))
-WHOLE = LegacyContainer(AllocationID("w"), UID, "whole", ())
+SHARE = LegacyContainer(
+    AllocationID("s"), Claimant(PodUID(UID), "", "", "share"), (limit(2 * GIB),)
+)
+WHOLE = LegacyContainer(AllocationID("w"), replace(SHARE.pod, container="whole"), ())
 
 
 @dataclass
@@ -176,7 +179,7 @@ async def test_files_that_gpu_manager_left_are_kept_current(
     assert decode_pids((node.pod / ID / "pids.config").read_bytes()) == (child.pid,)
     assert node.config("d" * 64).cores == 10
 
-    changed = LegacyContainer(SHARE.allocation, UID, "share", (limit(3 * GIB),))
+    changed = replace(SHARE, limits=(limit(3 * GIB),))
     node.legacy.serve({UID: (changed,)})
     assert node.config().memory == 3 * GIB
 

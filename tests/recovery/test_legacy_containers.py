@@ -20,10 +20,10 @@ async def test_the_settled_of_those_asked_for_with_the_limits_of_each_container(
     found = legacy_containers(node.allocator.node.journal, {two.uid, promised.uid, "alloc"})
 
     assert set(found) == {two.uid}
-    assert {(legacy.uid, legacy.container) for legacy in found[two.uid]} == {
+    assert {(legacy.pod.uid, legacy.pod.container) for legacy in found[two.uid]} == {
         (two.uid, "a"),
         (two.uid, "b"),
     }
-    shares = {legacy.container: legacy.limits for legacy in found[two.uid]}
+    shares = {legacy.pod.container: legacy.limits for legacy in found[two.uid]}
     assert shares["a"] == node.limits(two, "a")
     assert shares["b"] == ()

@@ -9,8 +9,8 @@ What counts as proof depends on the occasion: a call for the same devices needs 
 the reconciler can wait until a grant has looked ended for a while.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Final
 
@@ -58,12 +58,6 @@ class GrantFacts:
     previous: Transaction | None = None
     running: frozenset[AllocationID] | None = frozenset()
     lingering: frozenset[AllocationID] = frozenset()
-    cores: Mapping[tuple[PodUID, str], frozenset[str]] = field(init=False, repr=False)
-    """The cores of each container, by the checkpoint: made once for all grants."""
-
-    def __post_init__(self) -> None:
-        held = (h for h in self.checkpoint or () if h.resource == VCORE)
-        object.__setattr__(self, "cores", {(h.pod_uid, h.container): h.ids for h in held})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +170,9 @@ def _has_other_cores(grant: Grant, facts: GrantFacts) -> bool:
     known."""
     if grant.pod is None or grant.legacy or facts.running is None:
         return False
-    cores = frozenset(grant.ids.core_ids)
-    return facts.cores.get((grant.pod.uid, grant.pod.container), cores) != cores
+    key, cores = (grant.pod.uid, grant.pod.container), frozenset(grant.ids.core_ids)
+    held = (h for h in facts.checkpoint or () if h.resource == VCORE)
+    return any((h.pod_uid, h.container) == key and h.ids != cores for h in held)
 
 
 def _owner_has_ended(grant: Grant, facts: GrantFacts) -> bool:
