@@ -91,10 +91,7 @@ class ClaimInterface:
         node.subscribe(self._publisher.changed)
         node.subscribe(self._health.changed)
         period = min(PASS_SECONDS, settings.allocation_check_period)
-        self.first: dict[str, Start] = {
-            "claims": self._cluster.run,
-            "ResourceSlice": self._publish,
-        }
+        self.first: dict[str, Start] = {"claims": self._cluster.run, "ResourceSlice": self._publish}
         """What goes on from before the kubelet knows of the agent."""
         self.tasks: dict[str, Start] = {
             "claim reconciler": partial(self._reconciler.reconcile_every, period)

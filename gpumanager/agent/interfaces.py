@@ -165,10 +165,7 @@ class Interfaces:
             policy=MovePolicy(node.interface, lambda: wishes.claims_gpus, settings.gpu_move_delay),
             refresh=self.refresh,
         )
-        self.tasks |= {
-            **self.claims.tasks,
-            "GPUs between interfaces": self._moves.move_for_ever,
-        }
+        self.tasks |= {**self.claims.tasks, "GPUs between interfaces": self._moves.move_for_ever}
 
     @property
     def standings(self) -> list[PluginStanding]:

@@ -205,7 +205,11 @@ async def lock_state(
             log.warning("%s; waiting up to %g s", AnotherAgent(path, known.name), wait)
         before = known
         await asyncio.sleep(RETRY_SECONDS)
-    _sign(descriptor, hands_over=hands_over, after=before.name if before else "")
+    name = f"{instance_name() or socket.gethostname()}, process {os.getpid()}"
+    lines = [name, HANDS_OVER * hands_over, f"{AFTER}{before.name}" if before else ""]
+    with contextlib.suppress(OSError):  # it is for the next agent; a full disk keeps none back
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, "".join(f"{line}\n" for line in lines if line).encode(), 0)
     return locked(descriptor)
 
 
@@ -225,15 +229,6 @@ def _taken(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _sign(descriptor: int, *, hands_over: bool, after: str) -> None:
-    """For the next agent; a full disk keeps none from starting."""
-    name = f"{instance_name() or socket.gethostname()}, process {os.getpid()}"
-    lines = [name, HANDS_OVER * hands_over, f"{AFTER}{after}" if after else ""]
-    with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, "".join(f"{line}\n" for line in lines if line).encode(), 0)
 
 
 def _holder(descriptor: int) -> LockHolder:

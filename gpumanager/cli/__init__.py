@@ -69,8 +69,7 @@ class LazyCommands(click.Group):
 
 
 @click.group(
-    cls=LazyCommands,
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
 )
 @click.version_option(__version__, prog_name="gpumanager", help="Print the version and exit.")
 def gpumanager() -> None:

@@ -105,10 +105,7 @@ def command(
             | (
                 {"refused": str(one)}
                 if isinstance(one, Refusal)
-                else {
-                    "evaluator": one.evaluator.value,
-                    "gpus": [gpu.index for gpu in one.gpus],
-                }
+                else {"evaluator": one.evaluator.value, "gpus": [gpu.index for gpu in one.gpus]}
             )
             for one in decisions
         ]

@@ -318,11 +318,7 @@ def _place(
         from gpumanager.cli.simulated_cluster import SimulatedCluster
 
         cluster = SimulatedCluster(
-            machine,
-            limits.nodes,
-            port=limits.serve,
-            seed=seed,
-            on_event=on_event,
+            machine, limits.nodes, port=limits.serve, seed=seed, on_event=on_event
         )
         return cluster, partial(cluster.run, manifest.pods)
     flags = {"query-port": limits.serve or 0}

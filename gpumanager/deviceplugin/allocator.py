@@ -122,11 +122,7 @@ class Allocator:
             await self._tracker.begin_anew()
 
     async def preferred(
-        self,
-        resource: str,
-        available: Collection[str],
-        must_include: Collection[str],
-        size: int,
+        self, resource: str, available: Collection[str], must_include: Collection[str], size: int
     ) -> tuple[str, ...]:
         """GetPreferredAllocation: `size` of `available`, if there are so many.
 

@@ -67,10 +67,7 @@ KINDS = {
 
 
 def disagreements(
-    topology: Topology,
-    live: LiveGrants,
-    evidence: Evidence,
-    ended: frozenset[AllocationID],
+    topology: Topology, live: LiveGrants, evidence: Evidence, ended: frozenset[AllocationID]
 ) -> Iterator[Disagreement]:
     """Yield all there are. ended: grants of pods that look ended now."""
     standing = [one for one in live if one.id not in ended]

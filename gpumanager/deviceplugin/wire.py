@@ -24,9 +24,7 @@ DEVICE_PLUGIN: Final = "v1beta1.DevicePlugin"
 OPTIONS: Final = Method("GetDevicePluginOptions", pb.Empty, pb.DevicePluginOptions)
 LIST_AND_WATCH: Final = Method("ListAndWatch", pb.Empty, pb.ListAndWatchResponse, streams=True)
 PREFERRED_ALLOCATION: Final = Method(
-    "GetPreferredAllocation",
-    pb.PreferredAllocationRequest,
-    pb.PreferredAllocationResponse,
+    "GetPreferredAllocation", pb.PreferredAllocationRequest, pb.PreferredAllocationResponse
 )
 ALLOCATE: Final = Method("Allocate", pb.AllocateRequest, pb.AllocateResponse)
 PRE_START_CONTAINER: Final = Method(

@@ -191,8 +191,7 @@ class _Door:
                 return HelloRefused(errno.EAGAIN, str(error))
             if known is None:
                 return HelloRefused(
-                    errno.EAGAIN,
-                    f"the container runtime knows no container {device.container_id}",
+                    errno.EAGAIN, f"the container runtime knows no container {device.container_id}"
                 )
             name = known
         found = [one.pod for one in self._containers if name in ("", one.pod.container)]

@@ -54,10 +54,7 @@ RIGHT: Final = frozenset({3, 4, 5, 6})
 LESS: Final = 7
 """The column that is left out where no container got less than its share."""
 
-SHRINKS: Final = (
-    *((LESS, 9), (2, 5), (3, 10), (0, 14), (5, 10)),
-    *((0, 12), (2, 4), (5, 8)),
-)
+SHRINKS: Final = (*((LESS, 9), (2, 5), (3, 10), (0, 14), (5, 10)), *((0, 12), (2, 4), (5, 8)))
 """Where a narrow terminal takes its columns from: which, and how little it may leave.
 
 Before these, the names and what is asked for get two lines, which break where a part ends.

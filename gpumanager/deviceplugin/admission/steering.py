@@ -9,12 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
-from gpumanager.deviceplugin.device_ledger import (
-    locate,
-    of_admission,
-    originals,
-    place_new,
-)
+from gpumanager.deviceplugin.device_ledger import locate, of_admission, originals, place_new
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import State
 from gpumanager.grants.journal import LiveGrants

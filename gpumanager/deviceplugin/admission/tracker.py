@@ -66,9 +66,15 @@ class AdmissionTracker:
     async def observe(self, resource: str, size: int, *, again: bool = False) -> Transaction:
         """Return the transaction of this call; a pod that it shows to be rejected loses its
         grants."""
-        max_age = PAIR_LIST_AGE if self._is_half(resource, size) else 0.0
-        self.view = await self._lister.list(max_age)
-        before, live = self.open, self._node.grants(DEVICE_PLUGINS)
+        before = self.open
+        one = before.candidate if before and before.viewed and not before.awaiting else None
+        # It can be the other resource of the container that was just asked about, for which the
+        # list need not be new. Only where its whole pod still fits: else the kubelet may have
+        # refused the pod in between, and this be the first call for the next one. Example: 30 cores
+        # are given out, of the memory there is too little, and the next pod wants as much memory.
+        half = one is not None and one.same(resource, size) is not None and self._fits(one.pod)
+        self.view = await self._lister.list(PAIR_LIST_AGE if half else 0.0)
+        live = self._node.grants(DEVICE_PLUGINS)
         holders = {owner for a in live if (owner := a.owner)}
         call = self._call(resource, size, again=again)
         self._known = transaction.observe(self._known, call, self.view, holders, self._fits)
@@ -114,17 +120,6 @@ class AdmissionTracker:
     def _call(self, resource: str, size: int, *, again: bool = False) -> PluginCall:
         nonce = AllocationID(secrets.token_hex(8))
         return PluginCall(resource, size, self._clock(), nonce, again=again)
-
-    def _is_half(self, resource: str, size: int) -> bool:
-        """Return whether it can be the other resource of the container that was just asked about.
-
-        Only where its whole pod still fits: else the kubelet may have refused the pod in between,
-        and this be the first call for the next one. Example: 30 cores are given out, of the memory
-        there is too little, and the next pod wants as much memory.
-        """
-        open_ = self.open
-        one = open_.candidate if open_ and open_.viewed and not open_.awaiting else None
-        return one is not None and one.same(resource, size) is not None and self._fits(one.pod)
 
     def _fits(self, pod: PodView) -> bool:
         ledger = self._node.ledger(DEVICE_PLUGINS)

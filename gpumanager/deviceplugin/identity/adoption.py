@@ -141,10 +141,24 @@ def _ours(ledger: Ledger, ids: Collection[str], envs: Mapping[str, str]) -> tupl
 
 
 def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Grant]:
-    for one in evidence.live or ():
-        name = allocation_of(one)
-        if name is not None:
-            yield _in_use(topology, name, one, evidence, now)
+    for live in evidence.live or ():
+        name = allocation_of(live)
+        if name is None:
+            continue
+        mounted = mounted_allocation(live)
+        if mounted is None and name in evidence.directories:
+            name = _made_up(_key(live))  # whole GPUs have no directory: it is another pod's
+        limits = evidence.directories.get(mounted, ()) if mounted else ()
+        # As the kubelet annotated the container; its environment may say otherwise.
+        devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
+        gpus = (
+            tuple(limit.gpu for limit in limits)
+            or tuple(gpu.uuid for gpu in topology.gpus if f"/dev/nvidia{gpu.minor}" in devices)
+            or tuple(uuid for uuid in _given(live.envs) if topology.by_uuid(uuid))
+        )
+        request = _request(limits) if limits else Request(CORES_PER_GPU * max(1, len(gpus)), 0)
+        draft = _draft(name, _key(live), request, evidence, now)
+        yield _in_amounts(draft, request, gpus, BY_CONTAINER)
     for name, limits in evidence.directories.items():
         if limits and not evidence.complete:
             draft = _draft(name, None, _request(limits), evidence, now)
@@ -152,25 +166,6 @@ def _used(topology: Topology, evidence: Evidence, now: float) -> Iterator[Grant]
                 _in_amounts(draft, _request(limits), (limit.gpu for limit in limits), BY_DIRECTORY),
                 ceiling=limits[0].ceiling,
             )
-
-
-def _in_use(
-    topology: Topology, name: AllocationID, live: LiveContainer, evidence: Evidence, now: float
-) -> Grant:
-    mounted = mounted_allocation(live)
-    if mounted is None and name in evidence.directories:
-        name = _made_up(_key(live))  # whole GPUs have no directory: it is another pod's
-    limits = evidence.directories.get(mounted, ()) if mounted else ()
-    # As the kubelet annotated the container; its environment may say otherwise.
-    devices = live.annotations.get(ANNOTATION_DEVICE, "").split(",")
-    gpus = (
-        tuple(limit.gpu for limit in limits)
-        or tuple(gpu.uuid for gpu in topology.gpus if f"/dev/nvidia{gpu.minor}" in devices)
-        or tuple(uuid for uuid in _given(live.envs) if topology.by_uuid(uuid))
-    )
-    request = _request(limits) if limits else Request(CORES_PER_GPU * max(1, len(gpus)), 0)
-    draft = _draft(name, _key(live), request, evidence, now)
-    return _in_amounts(draft, request, gpus, BY_CONTAINER)
 
 
 def _in_amounts(draft: Grant, request: Request, gpus: Iterable[GpuUUID], why: str) -> Grant:

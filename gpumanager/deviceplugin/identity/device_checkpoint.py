@@ -102,7 +102,12 @@ class DeviceCheckpoint:
             books = await self.read() or ()
             if found := holding(books, resource, ids, view):
                 return books, found
-        books += await self._by_get(resource, set(ids), view, live)
+        for allocation in live if self._pod_resources else ():
+            who = allocation.pod or allocation.candidate
+            if self._pod_resources and who and set(ids_of(allocation, resource)) == set(ids):
+                answer = await self._pod_resources.get(who.namespace, who.name)
+                uids = {(who.namespace, who.name): who.uid} | _uids(view)
+                books += _with_uids(answer, uids)
         found = holding(books, resource, ids, view)
         if not found and not admitting:
             books += await self.listed(view, {})
@@ -113,18 +118,6 @@ class DeviceCheckpoint:
                 f"these {len(ids)} devices of {resource}"
             )
         return books, found
-
-    async def _by_get(
-        self, resource: str, ids: set[str], view: View | None, live: Collection[Grant]
-    ) -> Checkpoint:
-        books: Checkpoint = ()
-        for allocation in live if self._pod_resources else ():
-            who = allocation.pod or allocation.candidate
-            if self._pod_resources and who and set(ids_of(allocation, resource)) == ids:
-                named = await self._pod_resources.get(who.namespace, who.name)
-                uids = {(who.namespace, who.name): who.uid} | _uids(view)
-                books += _with_uids(named, uids)
-        return books
 
 
 def _uids(view: View | None) -> dict[Names, PodUID]:

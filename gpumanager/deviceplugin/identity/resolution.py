@@ -19,10 +19,7 @@ from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.plan import ceiling
 from gpumanager.kube.pod import PodView
-from gpumanager.names import (
-    VCORE,
-    VMEMORY,
-)
+from gpumanager.names import VCORE, VMEMORY
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from gpumanager.deviceplugin.identity.resolution import (
 from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal import LiveGrants
-from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import ONE_INTERFACE, NotResolved
 from gpumanager.ids import AllocationID
@@ -40,10 +39,6 @@ class IdentityResolver:
         self._node, self._store = node, node.store
         self._deps = deps
         self.mismatches = 0
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._node.ledger(DEVICE_PLUGINS)
 
     def _live(self) -> LiveGrants:
         return self._node.grants(DEVICE_PLUGINS)
@@ -94,7 +89,7 @@ class IdentityResolver:
         held = tuple(h for h in held if (h.pod_uid, h.container) in lacking)
         evidence = Evidence(held, envs, view=view)
         now = self._deps.clock()
-        for one in adopt_booked(self._ledger, self._live(), evidence, now):
+        for one in adopt_booked(self._node.ledger(DEVICE_PLUGINS), self._live(), evidence, now):
             logger.warning("allocation %s restored for %s: %s", one.id, one.pod, one.why)
             await self._store.put(one)
 
@@ -106,7 +101,7 @@ class IdentityResolver:
         checkpoint: Checkpoint,
     ) -> None:
         pod = next((pod for pod in view or () if pod.uid == container.uid), None)
-        owned = confirmed(self._ledger, allocation, container, pod)
+        owned = confirmed(self._node.ledger(DEVICE_PLUGINS), allocation, container, pod)
         # The kubelet prepares a claim once: its second pod is not asked about by way of the driver.
         if owned.pod and (claim := self._deps.claim_of(owned.pod)):
             raise NotResolved(f"{owned.pod} asks for {VCORE} beside {claim}: {ONE_INTERFACE}")
@@ -116,7 +111,7 @@ class IdentityResolver:
         await self._store.release(a.id for a in over)
         live = self._live()
         others = [corrected(a, checkpoint) for a in live if a.id != owned.id]
-        if not self._ledger.fits(others, owned):
+        if not self._node.ledger(DEVICE_PLUGINS).fits(others, owned):
             raise NotResolved(
                 f"{owned.cores} cores and {owned.blocks} blocks do not fit on its GPU now"
             )

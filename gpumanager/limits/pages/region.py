@@ -54,9 +54,6 @@ def read_usage(directory: Path) -> AllocationUsage:
 
     Raises RegionUnreadable and RegionBroken.
     """
-    with (
-        Config(directory, writable=False) as config,
-        Books.existing(directory) as books,
-    ):
+    with Config(directory, writable=False) as config, Books.existing(directory) as books:
         owners = [(slot, owner, True) for slot, owner in books.owners() if owner is not None]
         return usage(config, books, owners)
