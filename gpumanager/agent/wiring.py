@@ -200,7 +200,14 @@ class NodeAgent:
             cause=self._cause,
             judged=self._judged,
         )
-        self._managers = self._manager_watch()
+        self._managers: ManagerWatch | None = None
+        if not settings.allow_other_managers and isinstance(outside.cluster, NodeCluster):
+            self._managers = ManagerWatch(
+                outside.cluster,
+                lambda: [gpu.uuid for gpu in self._node.topology.gpus],
+                self._withdraw,
+                settings.other_managers_timeout,
+            )
         self._parts = Monitored(
             self._interfaces,
             isolation,
@@ -290,19 +297,9 @@ class NodeAgent:
         for name, start in tasks.items():
             self._supervisor.keep(name, start)
 
-    def _manager_watch(self) -> ManagerWatch | None:
-        cluster, settings = self._outside.cluster, self._settings
-        if settings.allow_other_managers or not isinstance(cluster, NodeCluster):
-            return None
-
-        async def withdraw(gpus: frozenset[GpuUUID]) -> None:
-            self._node.withdraw(gpus)
-            await self._interfaces.refresh()
-
-        def gpus() -> Collection[GpuUUID]:
-            return [gpu.uuid for gpu in self._node.topology.gpus]
-
-        return ManagerWatch(cluster, gpus, withdraw, settings.other_managers_timeout)
+    async def _withdraw(self, gpus: frozenset[GpuUUID]) -> None:
+        self._node.withdraw(gpus)
+        await self._interfaces.refresh()
 
     def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
         return self._interfaces.owners(allocation)

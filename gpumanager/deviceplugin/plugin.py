@@ -16,7 +16,7 @@ from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.registration import (
     REGISTER_SECONDS,
-    KubeletStarts,
+    Identity,
     Registration,
     RegistrationFailed,
 )
@@ -61,9 +61,12 @@ class DevicePlugin:
             ResourceServer(allocator, resource, directory / name, timer)
             for resource, name in SOCKETS.items()
         )
-        kubelet, starts = directory / KUBELET_SOCKET, KubeletStarts(allocator)
+        self._allocator = allocator
+        self._kubelet: Identity | None = None
+        self._noticing = asyncio.Lock()
+        kubelet = directory / KUBELET_SOCKET
         self._registrations = tuple(
-            Registration(server, kubelet, self._changes, starts, deadline=deadline)
+            Registration(server, kubelet, self._changes, self._notice, deadline=deadline)
             for server in self._servers
         )
         for one in self._registrations:
@@ -94,6 +97,17 @@ class DevicePlugin:
             said = hindered
             await asyncio.sleep(self._pause)
         await one.keep()
+
+    async def _notice(self, kubelet: Identity | None) -> None:
+        """Notify the allocator of each start of the kubelet, once, before anything is registered: a
+        kubelet with which no plugin is registered yet has no admission under way."""
+        async with self._noticing:
+            if kubelet == self._kubelet:
+                return
+            if self._kubelet is not None:
+                logger.info("the kubelet restarted")
+            await self._allocator.kubelet_started()
+            self._kubelet = kubelet
 
     async def served(self, within: float) -> None:
         """Wait until both listen. If the directory exists, raises what keeps them from it."""

@@ -20,7 +20,6 @@ import grpc
 import grpc.aio
 
 from gpumanager.deviceplugin import wire
-from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.server import OPTIONS, ResourceServer
@@ -100,41 +99,23 @@ class Sockets(NamedTuple):
         return now.kubelet is not None and now != self
 
 
-class KubeletStarts:
-    """Notifies the allocator of each start of the kubelet, once, before anything is registered."""
-
-    def __init__(self, allocator: Allocator) -> None:
-        self._allocator = allocator
-        self._known: Identity | None = None
-        self._lock = asyncio.Lock()
-
-    async def notice(self, socket: Identity | None) -> None:
-        """A kubelet with which no plugin is registered yet has no admission under way."""
-        async with self._lock:
-            if socket == self._known:
-                return
-            if self._known is not None:
-                logger.info("the kubelet restarted")
-            await self._allocator.kubelet_started()
-            self._known = socket
-
-
 class Registration:
-    """One resource, kept registered by the task that runs `keep`."""
+    """One resource, kept registered by the task that runs `keep`. notice: is told which kubelet
+    there is, before each attempt."""
 
     def __init__(
         self,
         server: ResourceServer,
         kubelet: Path,
         changes: Changes,
-        starts: KubeletStarts,
+        notice: Callable[[Identity | None], Awaitable[None]],
         *,
         deadline: float,
     ) -> None:
         self._server = server
         self._kubelet = kubelet
         self._changes = changes
-        self._starts = starts
+        self._notice = notice
         self._deadline = deadline
         self._asked = False
         self.failure: Exception | None = None
@@ -210,7 +191,7 @@ class Registration:
             # asked for the same path again, it refuses that, and never takes it any more.
             await self._serve()
         sockets, self._tried = self._look(), self._server.socket
-        await self._starts.notice(sockets.kubelet)
+        await self._notice(sockets.kubelet)
         await register(self._kubelet, self._server.resource, self._server.socket, self._deadline)
         return sockets
 
