@@ -160,7 +160,7 @@ class NodeAgent:
             peers=self._peers,
             resident=self._confirmed,
             neighbours=self._containers,
-            names=NamedContainers(self._containers, outside.runtime),
+            names=NamedContainers(self._containers, outside.runtime).name_of,
             driver=outside.volumes.version,
         )
         pauses = settings.on_bypass == "pause"

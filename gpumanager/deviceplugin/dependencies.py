@@ -1,7 +1,7 @@
 """What the allocator works with: the services beside it, and how it is set."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,21 +15,6 @@ from gpumanager.kubelet.pods import PodsSource
 from gpumanager.placement.policies import BINPACK
 from gpumanager.runtime.status import LiveContainers
 from gpumanager.supervisor import SkippedErrors
-
-
-class Tenants(Protocol):
-    """The pods that have processes on each GPU."""
-
-    async def pods(self) -> Mapping[GpuUUID, frozenset[PodUID]] | None:
-        """Return the pods with a process on each GPU, as their cgroups name them; None: not
-        known."""
-
-
-class Annotations(Protocol):
-    """Keeps what a pod's annotations say of its GPUs true."""
-
-    def correct(self, pod: Claimant, gpus: tuple[Gpu, ...]) -> None:
-        """This container has these GPUs, whatever was planned. Returns at once."""
 
 
 class AdmissionEvents(Protocol):
@@ -53,6 +38,9 @@ class NoEvents:
     def swapped(self, pod: Claimant, expected: Claimant) -> None: ...
 
 
+Tenants = Callable[[], Awaitable[Mapping[GpuUUID, frozenset[PodUID]] | None]]
+"""Returns the pods with a process on each GPU, as their cgroups name them; None: not known."""
+
 Inheritance = Callable[[Topology, Evidence, float], tuple[Grant, ...]]
 """Returns the grants of an earlier manager that the evidence shows. At which time, in seconds since
 the epoch."""
@@ -67,8 +55,9 @@ class Dependencies:
     """Services and settings of one allocator.
 
     pods: None where the kubelet's list may not be read. runtime: lists running containers; None
-    without one. tenants: the pods with processes on each GPU, by the driver.
-    annotations: None where no API server is written to. inherited: grants of pods that began under
+    without one. tenants: the pods with processes on each GPU, by the driver. annotate: makes a
+    pod's annotations say that a container has these GPUs, whatever was planned, and returns at
+    once; None where no API server is written to. inherited: grants of pods that began under
     gpu-manager. events: told of what went otherwise than planned. share_mode: whether less than a
     whole GPU is given. gpu_policy: by which policy the GPU for a share is chosen. grace: seconds
     for which a pod has to look ended before its grants are released. skipped: errors about one
@@ -81,7 +70,7 @@ class Dependencies:
     pods: PodsSource | None = None
     runtime: LiveContainers | None = None
     tenants: Tenants | None = None
-    annotations: Annotations | None = None
+    annotate: Callable[[Claimant, tuple[Gpu, ...]], None] | None = None
     inherited: Inheritance = lambda _topology, _evidence, _now: ()
     share_mode: bool = True
     gpu_policy: str = BINPACK

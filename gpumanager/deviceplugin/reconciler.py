@@ -164,7 +164,7 @@ class Reconciler:
         asked = doubtful or turn
         live = await list_live_containers(self._deps.runtime) if asked else None
         envs = await self._deps.books.envs() if unknown else {}
-        tenants = await self._deps.tenants.pods() if asked and self._deps.tenants else None
+        tenants = await self._deps.tenants() if asked and self._deps.tenants else None
         evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants or {})
         return Look(began, names, evidence)
 

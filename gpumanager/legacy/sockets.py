@@ -15,11 +15,10 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Claimant, State
@@ -50,11 +49,9 @@ LegacyContainers = Mapping[str, tuple[LegacyContainer, ...]]
 """By their pods' UIDs; one at least for each."""
 
 
-class ContainerNames(Protocol):
-    """Finds a container by its ID."""
-
-    async def name_of(self, container_id: str) -> str | None:
-        """Return it; None for one that does not run. Raises GpuManagerError where not known."""
+ContainerNames = Callable[[str], Awaitable[str | None]]
+"""Finds a container by its ID; None for one that does not run. Raises GpuManagerError where not
+known."""
 
 
 class LegacySockets:
@@ -186,7 +183,7 @@ class _Door:
         name = device.container_name
         if not name and len(self._containers) > 1:
             try:
-                known = await self._names.name_of(device.container_id) if self._names else None
+                known = await self._names(device.container_id) if self._names else None
             except GpuManagerError as error:
                 return HelloRefused(errno.EAGAIN, str(error))
             if known is None:

@@ -50,7 +50,7 @@ class Node:
     runs: bool = True
 
     def __post_init__(self) -> None:
-        self.legacy = LegacySockets(self.root, peers=self, neighbours=self, names=self)
+        self.legacy = LegacySockets(self.root, peers=self, neighbours=self, names=self.name_of)
 
     @property
     def pod(self) -> Path:

@@ -129,6 +129,6 @@ class IdentityResolver:
                 expected,
                 gotten,
             )
-        if self._deps.annotations is not None:
+        if self._deps.annotate is not None:
             gpus = self._node.topology.gpus
-            self._deps.annotations.correct(gotten, tuple(g for g in gpus if g.uuid in owned.gpus))
+            self._deps.annotate(gotten, tuple(g for g in gpus if g.uuid in owned.gpus))
