@@ -5,7 +5,7 @@
         config                     what the container may use; readable by all, written by us
         turns/                     of one that takes turns: where those are mounted (turns.py)
         books                      by which the next manager restores the slots: slot_table.py
-        <container ID>/            for vcuda-controller: registrations.py
+        <container ID>/            for vcuda-controller: legacy/gpu_client.py
     <root>/<pod UID>/              of a pod that began under gpu-manager: legacy/sockets.py
 
 It keeps nothing that is not in those files, or in memory that the containers' processes share with
