@@ -1,7 +1,7 @@
 """How busy processes keep simulated GPUs, as their driver samples it: NVML's answer without NVML.
 
 For who plays the manager beside the simulated GPUs, perhaps on a clock that NVML does not live by.
-`gpumanager.gpu.usage.utilization` would be told the same by the simulated NVML, which answers
+`gpumanager.gpu.usage.nvml_pass` would be told the same by the simulated NVML, which answers
 from the same account (native/sim/core/period.h).
 """
 

@@ -266,7 +266,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: s
 )
 @click.option(
     "--page-history",
-    type=click.FloatRange(0, 3600),
+    type=click.FloatRange(0, 300),
     default=DEFAULTS.page_history,
     show_default=True,
     metavar="SECONDS",

@@ -177,7 +177,7 @@ def _published(form: re.Match[str], device: Object, fields: str) -> Any:
     return found
 
 
-_TEXT: Final = r"""(?:'[^'\\\n]*'|"(?:[^"\\\n]|\\["\\bfnrt]|\\u[0-9a-fA-F]{4})*")"""
+_TEXT: Final = r"""(?:'[^'\\\n\r\0]*'|"(?:[^"\\\n\r\0]|\\["\\bfnrt]|\\u[0-9a-fA-F]{4})*")"""
 _LIST: Final = rf"(?P<listed>\[ (?:{_TEXT}(?: , {_TEXT})*)? \])"
 _DOMAIN: Final = rf"\[ (?P<domain>{_TEXT}) \]\.(?P<name>[A-Za-z_]\w*)"
 _FIELD: Final = rf"device\.(?P<field>driver|attributes{_DOMAIN})(?P<lower>\.lowerAscii\( \))?"

@@ -241,8 +241,10 @@ class VirtualManager:
         while True:
             await self.measure()
             await asyncio.sleep(self._memory.interval(seconds) if self._memory else seconds)
-            if self._measured:
-                await self._awake.wait()
+            if self._measured and self.quiet:
+                await self.measure()  # what became due in between: launches, some seconds later
+                if self._measured:
+                    await self._awake.wait()
 
     async def measure(self) -> None:
         """Measure all processes of all allocations of which something may have changed."""

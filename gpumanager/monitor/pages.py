@@ -145,7 +145,8 @@ class Pages:
         return await self._once("/api/node", self._document, _encoded, JSON, **CAREFUL)
 
     async def history(self, _request: web.BaseRequest) -> web.Response:
-        return answer(200, _encoded(list(self._history)), JSON, **CAREFUL)
+        body = await asyncio.to_thread(_encoded, list(self._history))
+        return answer(200, body, JSON, **CAREFUL)
 
     async def metrics(self, _request: web.BaseRequest) -> web.Response:
         return await self._once("/metrics", lambda page: page, render, CONTENT_TYPE)

@@ -137,6 +137,8 @@ class Sampler:
         known = (sources.topology(), sources.fitness(), sources.registered())
         basis = (journal, status, *known)
         if self.snapshot and not told and basis == self._basis and sources.quiet():
+            if not between:
+                self._charged = tuple((now, paid) for _, paid in self._charged)  # as much as before
             asked, answered = question is not None, self._answered
             self.snapshot = replace(self.snapshot, at=now, asked=asked, answered=answered)
             return self.snapshot

@@ -1,6 +1,6 @@
 """The monitor: a sampler, an auditor and an HTTP server. Nothing else waits for them.
 
-A reader of the web page gets the sampler's last snapshot, and triggers no sampling of its own.
+Whoever reads gets a snapshot that is no older than a period; however many read, it is taken once.
 
 If the port is in use, the monitor retries without end: an agent that is being replaced may still
 have it, and the device plugin must not fail because of its metrics.

@@ -259,7 +259,7 @@ def read_node(document: Mapping[str, Any], version: str = "") -> NodeView:
             events=tuple(map(_event, document.get("events", ()))),
             document=document,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise NotAnAgent("answers, but not as this version's node agent does") from error
 
 

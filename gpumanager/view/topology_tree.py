@@ -113,7 +113,8 @@ def _gpu_json(gpu: Gpu, grants: GrantsByGpu | None) -> dict[str, Any]:
 def _holder_json(grant: PlacedGrant, gpu: Gpu) -> dict[str, Any]:
     """Return what the node's document has of a grant, and of its share of this GPU."""
     names = ("namespace", "pod", "container", "state", "claim", "users", "evaluator")
-    device = next(one for one in grant.document["gpus"] if one["uuid"] == gpu.uuid)
+    rows = zip(grant.shares, grant.document["gpus"], strict=True)
+    device = next(row for uuid, row in rows if uuid == gpu.uuid)
     keys = ("share_granted_percent", "share_ceiling_percent", "memory_limit_bytes")
     return {
         **{key: grant.document.get(key) for key in names},

@@ -86,6 +86,8 @@ def test_an_expression_without_an_answer_fails(expression: str, cause: str) -> N
         f"device.driver == '{DRIVER}') || (device.driver == 'x'",
         f"{MEMORY} >= quantity('1Gi')",
         f"has({ATTRIBUTES}.numa)",
+        "device.driver == 'a\x00'",
+        "device.driver == 'a\rb'",
         "(" * 5000 + "device.driver == 'x'" + ")" * 5000,
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.ids import AllocationID
+from gpumanager.limits.overhead import driver_overhead
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.container_process import eventually
@@ -101,3 +102,28 @@ async def test_work_outside_of_turns_wakes_a_quiet_node(root: Path) -> None:
         process.manager.share_now(now, {GPU: GpuUtilization(now, (sample,))})
 
         assert await eventually(lambda: not process.manager.quiet)
+
+
+async def test_what_becomes_due_before_a_quiet_time_is_measured(
+    root: Path, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch is measured some seconds later, and passes may be further apart than that."""
+    monkeypatch.setattr(driver_overhead, "LAUNCHED_SECONDS", 0.05)
+    driver = Driver()
+    driver.held[GPU][pid] = Bytes(MIB)
+    manager = virtual_manager(root, quiet_seconds=0.2, meter=driver)
+    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 30, 30)]))
+    await process.attach()
+    share = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
+    measure = asyncio.create_task(manager.measure_every(0.5))
+    try:
+        assert await eventually(lambda: process.overhead == MIB)
+        driver.held[GPU][pid] = Bytes(5 * MIB)
+        launch(process)
+
+        assert await eventually(lambda: process.overhead == 5 * MIB)
+    finally:
+        for task in (share, measure):
+            task.cancel()
+        await asyncio.wait([share, measure])
+        await manager.stop()

@@ -12,7 +12,7 @@ from scrape import busy_node
 from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
+from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Share
 from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
 from gpumanager.limits.values import AllocationUsage
@@ -381,3 +381,16 @@ def test_names_of_labels_are_those_that_prometheus_takes() -> None:
 
 def test_a_node_with_256_containers_is_a_page_of_less_than_250_kilobytes() -> None:
     assert len(render(Page(busy_node(256, 16)))) < 250_000
+
+
+def test_of_a_claim_with_a_whole_gpu_and_a_share_each_has_its_own_series() -> None:
+    both = replace(ONE, shares={FIRST.uuid: Share(100, 0), SECOND.uuid: Share(50, 16)})
+    told = NvmlReading({FIRST.uuid: GpuStatus(Bytes(7 * GIB), percent=93)}, {}, {})
+
+    seen = snapshot([both], [usage(both)], told=told)
+
+    name = "gpumanager_container_{}".format
+    assert metric(seen, name("utilization_ratio"), "gpu") == {("gpu0",): 0.93}
+    assert metric(seen, name("memory_measured_bytes"), "gpu") == {("gpu0",): 7 * GIB}
+    assert metric(seen, name("gpu_seconds_total"), "gpu").keys() == {("gpu1",)}
+    assert metric(seen, name("memory_used_bytes"), "gpu").keys() == {("gpu1",)}

@@ -1,5 +1,7 @@
 """The sampler where something cannot be read: what was known stands, and nobody is blamed."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpumanager.grants.grant import Grant
@@ -77,3 +79,24 @@ async def test_where_a_pod_s_container_is_not_told_apart_one_unread_book_is_enou
 
     world.usages = [usage(one), usage(other)]
     assert len(list(suspects(await sampler.sample(EVERYTHING)))) == 1
+
+
+async def test_shares_after_a_quiet_time_are_of_the_time_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, one = busy_world()
+    now, quiet = 0.0, False
+    sources = replace(world.sources(), quiet=lambda: quiet)
+    monkeypatch.setattr(sampler_module, "find", process)
+    sampler = Sampler(sources, reader_of(world), lambda: now, period=15.0)
+    await sampler.sample(None)
+    quiet = True
+    for _ in range(40):
+        now += 15
+        await sampler.sample(None)
+    now, quiet = now + 15, False
+    world.usages = [usage(one, {PID: 100 * MIB}, charged_ns=20 * SECOND_NS)]
+
+    (view,) = (await sampler.sample(None)).containers
+
+    assert view.devices[0].share == pytest.approx(100 * 15 / 30)

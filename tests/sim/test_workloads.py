@@ -197,6 +197,23 @@ def test_variables_come_from_config_maps_and_secrets_of_the_same_file() -> None:
     assert found == {"T_key": "hush", "T_other": "plain", "MODE": "fast$(X)", "KEY": "hush"}
 
 
+def test_a_field_that_is_null_counts_as_not_there() -> None:
+    source = "{fieldRef: null, configMapKeyRef: {name: settings, key: mode}}"
+    env = f"env: [{{name: MODE, valueFrom: {source}}}]"
+    volumes = "volumes: [{name: conf, configMap: {name: settings, items: null}}]"
+    mounts = "volumeMounts: [{name: conf, mountPath: /conf}]"
+
+    pod = only(SOURCES + pod_text(f"{MAIN}, {env}, {mounts}", volumes))
+
+    assert variables(pod) == {"MODE": "fast$(X)"}
+    assert pod.volumes[0].files == {"mode": b"fast$(X)", "app.conf": b"text"}
+
+
+def test_variables_of_a_source_without_a_name_are_refused() -> None:
+    with pytest.raises(InputError, match="configMapRef: name is missing"):
+        only(SOURCES + pod_text(f"{MAIN}, envFrom: [{{configMapRef: {{}}}}]"))
+
+
 def test_variables_come_from_fields_of_the_pod() -> None:
     paths = {
         "NAME": "metadata.name",

@@ -66,3 +66,11 @@ def test_as_json_it_is_the_agent_s_own_document() -> None:
     first = record["containers"][0]["gpus"][0]
     assert (first["memory_limit_bytes"], first["memory_refusals"]) == (4 * GIB, 3)
     assert Seen("http://x", trouble="gone").as_json() == {"agent": "http://x", "error": "gone"}
+
+
+def test_a_number_that_is_none_is_no_agent_s() -> None:
+    odd = document(snapshot(BUSY))
+    odd["gpus"][0]["memory_bytes"] = float("inf")
+
+    with pytest.raises(NotAnAgent):
+        read_node(odd)

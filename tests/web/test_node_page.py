@@ -194,6 +194,20 @@ async def test_a_page_shows_what_it_has_seen_where_the_agent_keeps_nothing(
         quiet(tab)
 
 
+async def test_a_clock_that_is_set_back_does_not_stop_the_charts(
+    show: Show, chromium: Open
+) -> None:
+    async with chromium(show.address) as tab:
+        await tab.has("train-resnet")
+        show.at -= 3600
+        for _ in range(3):
+            show.look()
+            await tab.page.wait_for_timeout(1200)
+
+        points = "document.querySelector('.spark .got').getAttribute('d').split('L').length"
+        assert 2 <= await tab.page.evaluate(points) <= 4
+
+
 async def test_it_can_be_read_aloud(show: Show, chromium: Open) -> None:
     async with chromium(show.address) as tab:
         await tab.has("batch-score")

@@ -66,14 +66,15 @@ def of_gpus(value: Callable[[GpuSnapshot], float | None]) -> Callable[[Page], Ro
     return rows
 
 
-def shared(view: ContainerSnapshot, _device: DeviceView) -> bool:
+def shared(view: ContainerSnapshot, device: DeviceView) -> bool:
     """Return whether there are books of it. A share that nobody measures has zeros."""
-    return not view.whole
+    return not unmetered(view, device)
 
 
-def unmetered(view: ContainerSnapshot, _device: DeviceView) -> bool:
-    """Return whether only the driver knows what a container does."""
-    return view.whole
+def unmetered(view: ContainerSnapshot, device: DeviceView) -> bool:
+    """Return whether only the driver knows what a container does on a GPU, which it has whole."""
+    share = view.grant.shares.get(device.gpu.uuid)
+    return share is not None and share.exclusive
 
 
 def bursting(_view: ContainerSnapshot, device: DeviceView) -> bool:

@@ -20,8 +20,8 @@ from gpumanager.placement.values import Refusal
 from gpumanager.placement.workload_mix import UNKNOWN_MIX, Mix
 from gpumanager.scheduler.node import MachineType, NodeState
 from gpumanager.scheduler.scoring.packing import Packing, Positions
-from gpumanager.scheduler.scoring.pod_shape import PodShape
-from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit, unfit
+from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit, full, unfit
 
 REMEMBERED_SEARCHES: Final = 256
 """Searches for whole GPUs whose results a shape keeps: they take milliseconds on large machines."""
@@ -59,13 +59,19 @@ class NodeScorer:
         nodes = preference.nodes or DEFAULT.nodes
         self._policy: Policy = policy_of(nodes, alone=not preference.near)
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
+        self._simple = len(ask.requests) == 1 and ask.wish is ANY and not preference.near
         # Where single GPUs are named, nodes that are built alike are not alike.
         named = ask.wish.uuids or ask.wish.not_uuids
         self._alike = not named and all(request.whole_gpus for request in ask.requests)
         self._packings: dict[tuple[MachineType | None, Positions], Packing | Refusal] = {}
 
-    def of(self, node: NodeState) -> Verdict:
-        """Return the node's points and what the pod would take, or why it does not fit."""
+    def of(self, node: NodeState, *, full_is_enough: bool = False) -> Verdict:
+        """Return the node's points and what the pod would take, or why it does not fit.
+
+        full_is_enough: where no GPU has room, the phrase without its detail is enough.
+        """
+        if full_is_enough and self._simple and (why := full(node, self._pod)):
+            return why
         score = self.score(node)
         if self._alike:
             # Links between whole GPUs are the node's affair: all nodes that are built alike and
@@ -106,7 +112,8 @@ class SliceScorer(NodeScorer):
         super().__init__(ask, models, mix)
         self._policy = SliceScore(ask.preference.nodes or DEFAULT.nodes, ordered=False)
 
-    def of(self, node: NodeState) -> Verdict:
+    def of(self, node: NodeState, *, full_is_enough: bool = False) -> Verdict:
+        del full_is_enough
         score = self.score(node)
         if score is None:
             return Unfit(NO_DEVICES)

@@ -50,9 +50,11 @@ def chosen(
             lambda some: bool(preempt(state, ask, {name: (*given, *some)})),  # noqa: B023
         )
         if fewest:
-            # kube-scheduler takes the first for the most important.
-            ranked = (*given, *fewest)
-            found[name] = tuple(sorted(ranked, key=lambda uid: -state.known[uid].priority))
+            # kube-scheduler takes the first for the most important. One that has gone meanwhile
+            # counts as the least.
+            known = {uid: state.known.get(uid) for uid in (*given, *fewest)}
+            ranks = {uid: -one.priority if one else 0 for uid, one in known.items()}
+            found[name] = tuple(sorted(ranks, key=ranks.__getitem__))
     return found
 
 

@@ -11,7 +11,7 @@ from gpumanager.placement.near import lacking
 from gpumanager.placement.values import Reason, Refusal
 from gpumanager.scheduler.node import NodeState
 from gpumanager.scheduler.scoring.pod_shape import PodShape
-from gpumanager.units import CORES_PER_GPU
+from gpumanager.units import CORES_PER_GPU, blocks
 
 UNKNOWN: Final = "node(s) were not known to the GPU scheduler yet"
 NO_GPUS: Final = "node(s) had no GPUs"
@@ -32,6 +32,18 @@ class Unfit(NamedTuple):
     phrase: str
     detail: str = ""
     final: bool = False
+
+
+def full(node: NodeState, ask: PodShape) -> Unfit | None:
+    """Return why a pod of one container that takes any GPU is refused, without placing it; None
+    where there is room, wherever the GPUs are."""
+    request, gpus = ask.requests[0], node.topology.gpus
+    count = max(1, request.whole_gpus)
+    if sum([free.fits(request) for free in node.gpus]) >= count:
+        return None
+    large = sum([blocks(gpu.memory) >= request.blocks for gpu in gpus])
+    reason = Reason.NO_FREE_GPU if large >= count else Reason.TOO_LARGE
+    return unfit(node, ask, Refusal(request, reason, ""))
 
 
 def unfit(node: NodeState, ask: PodShape, refusal: Refusal) -> Unfit:

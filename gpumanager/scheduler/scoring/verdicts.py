@@ -133,7 +133,7 @@ class ShapeVerdicts:
         if node is None:  # gone, or never seen: a client may name anything, and it is not kept
             self.found.pop(name, None)
             return Unfit(UNKNOWN)
-        of = self.judge.of(node)
+        of = self.judge.of(node, full_is_enough=True)
         self.found[name] = of.points if isinstance(of, Fit) else of._replace(detail="")
         return self.found[name]
 

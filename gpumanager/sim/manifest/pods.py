@@ -403,7 +403,8 @@ def _environment(fields: Fields, context: _PodContext) -> Iterator[tuple[str, st
     """Yield envFrom, what the controller adds, env: of a name given twice the last one counts."""
     for row in map(Value.fields, fields.rows("envFrom")):
         for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-            if of := row.below(field_name):
+            if row.optional(field_name) is not None:
+                of = row.below(field_name)
                 found = context.data.find(kind, context.namespace, of) or {}
                 for key, data in found.items():
                     yield row.text("prefix") + key, _variable_text(data, of.of)
@@ -423,14 +424,15 @@ def _environment(fields: Fields, context: _PodContext) -> Iterator[tuple[str, st
 def _value_from(source: Value, context: _PodContext) -> str | None:
     """Return the text; None where it comes from a key that is not there and need not be."""
     fields = source.fields()
-    if "fieldRef" in fields:
+    if fields.optional("fieldRef") is not None:
         path = fields.below("fieldRef").required("fieldPath")
         labelled = path.text().startswith(("metadata.labels['", "metadata.annotations['"))
         if path.text() not in context.fields and not labelled:
             raise path.error(f"a simulated node does not know {path.text()} of a pod")
         return verbatim(context.fields.get(path.text(), ""))
     for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        if of := fields.below(field_name):
+        if fields.optional(field_name) is not None:
+            of = fields.below(field_name)
             data = context.data.find_key(kind, context.namespace, of)
             return None if data is None else _variable_text(data, of["key"])
     raise source.error(

@@ -66,7 +66,7 @@ def _volume(name: str, kind: str, volume: Fields, namespace: str, sources: Confi
         return PodVolume(name, host=absolute(fields.required("path")))
     named, of = ("secretName", "Secret") if kind == "secret" else ("name", "ConfigMap")
     data = sources.find(of, namespace, fields, named) or {}
-    if "items" not in fields:
+    if fields.optional("items") is None:
         return PodVolume(name, files=data, read_only=True)
     files = {}
     for row in map(Value.fields, fields.rows("items")):

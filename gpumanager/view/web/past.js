@@ -20,7 +20,11 @@ const past = (() => {
   }
 
   function add(found) {
-    if (times.length && found.time - times[times.length - 1] < STEP) return;
+    const last = times[times.length - 1];
+    if (found.time < last - STEP) {
+      times = []; // the node's clock was set back
+      series = new Map();
+    } else if (found.time - last < STEP) return;
     times.push(found.time);
     for (const one of running(found)) {
       for (const device of one.gpus) {

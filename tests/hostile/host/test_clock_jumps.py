@@ -35,7 +35,7 @@ MAY_READ: Final = {
     "cli/support/bundle.py": "a bundle's name",
     "node_status/node_reconciler.py": "since when a condition holds, for people",
     "kube/events.py": "an event's stamps",
-    "gpu/usage/utilization.py": "NVML's stamps are of this clock: rows that do not fit are dropped",
+    "gpu/usage/nvml_pass.py": "NVML's stamps are of this clock: rows that do not fit are dropped",
     "monitor/events.py": "when something happened, for people",
     "monitor/pages.py": "a page's time",
     "scheduler/extender/bind.py": "the annotation predicate-time, which nobody of us reads",

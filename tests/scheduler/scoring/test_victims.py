@@ -213,3 +213,14 @@ async def test_kube_scheduler_is_told_of_more_victims_unless_a_budget_protects_t
     assert await served.post("/scheduler/preempt", body) == {"NodeNameToMetaVictims": {}}
     await served.api.remove(Key("poddisruptionbudgets", "open", "all"))
     await until(lambda: not served.extender._protected.known)
+
+
+def test_a_victim_that_goes_during_the_search_does_not_end_it() -> None:
+    state = cluster({"a": [Holds(gpu, 50, 1) for gpu in range(GPUS) for _ in range(2)]})
+    first = uids("a", 0)
+    search = chosen(state, wanting(100, 5), ask((100, 0)), {"a": first}, frozenset[str]())
+
+    next(search)
+    state.pod_gone(first[0])
+
+    assert set(at_once(search).get("a", ())) <= set(uids("a", *range(2 * GPUS)))
