@@ -28,7 +28,7 @@ SHORT = {
         r"slice told at most \d+ ms late",
     ),
     "sharing": ("--containers 2 --gpus 1 --rounds 3", r"idle: +\d+\.\d\d ms p50"),
-    "scrape": ("--containers 2 --gpus 1", r"/metric, everything: \d+ series, \d+\.\d kB"),
+    "scrape": ("--containers 2 --gpus 1", r"/metric, gpu-manager's: \d+ series, \d+\.\d kB"),
 }
 """What makes each short, and its last figure."""
 AT_LENGTH = {"agent"}
