@@ -229,4 +229,4 @@ async def test_after_a_quiet_hour_a_share_is_of_the_last_second(
     await node.passes(1)
 
     assert node.sampler.snapshot is not None
-    assert node.sampler.snapshot.containers[0].devices[0].share == pytest.approx(15, abs=0.1)
+    assert node.sampler.snapshot.containers[0].devices[0].share == pytest.approx(30, abs=0.1)

@@ -95,8 +95,8 @@ async def test_shares_after_a_quiet_time_are_of_the_time_since(
         now += 15
         await sampler.sample(None)
     now, quiet = now + 15, False
-    world.usages = [usage(one, {PID: 100 * MIB}, charged_ns=20 * SECOND_NS)]
+    world.usages = [usage(one, {PID: 100 * MIB}, charged_ns=25 * SECOND_NS // 2)]
 
     (view,) = (await sampler.sample(None)).containers
 
-    assert view.devices[0].share == pytest.approx(100 * 15 / 30)
+    assert view.devices[0].share == pytest.approx(50)
