@@ -209,12 +209,10 @@ class Pages:
 
 def past_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page draws of an earlier snapshot, by the same names."""
-    gpu = ("uuid", "utilization_percent", "memory_used_bytes")
     device = ("uuid", "whole", "share_percent", "utilization_percent", "throttled_seconds")
     names = ("namespace", "pod", "container", "state")
     return {
         "time": document["time"],
-        "gpus": [{key: one[key] for key in gpu} for one in document["gpus"]],
         "containers": [
             {
                 **{key: one[key] for key in names},
