@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from allocate import IN_MEMORY, admit, come_and_go, keep_bytecode, machine, resident
+from gpu_faults import SimulatedFaults
 from machine_line import machine_line
 
 from gpumanager.deviceplugin import wire
@@ -103,12 +104,12 @@ async def health_times(one: SimulatedNode) -> None:
     async with asyncio.timeout(LIST_SECONDS):
         heard = [asyncio.create_task(next_list(lists[r], each[r])) for r in SOCKETS]
         while not all(task.done() for task in heard):
-            one.gpus.faults.xid(first.uuid, FATAL_XID)
+            SimulatedFaults(one.gpus).xid(first.uuid, FATAL_XID)
             await asyncio.wait(heard, timeout=1)
     for ill, gpu in enumerate(others, start=2):
         async with asyncio.timeout(LIST_SECONDS):
             begin = time.perf_counter()
-            one.gpus.faults.xid(gpu.uuid, FATAL_XID)
+            SimulatedFaults(one.gpus).xid(gpu.uuid, FATAL_XID)
             waiting = [next_list(lists[r], ill * each[r]) for r in SOCKETS]
             for resource, end in zip(SOCKETS, await asyncio.gather(*waiting), strict=True):
                 seconds[resource].append(end - begin)

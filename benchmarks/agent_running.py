@@ -87,7 +87,7 @@ async def measure(count: int, looks: int, seconds: float, scraped: float) -> Non
                 pod = Pod("default", f"pod-{number}", (main,))
                 refused = await node.admit(pod)
                 assert refused is None, refused
-                tasks.append(asyncio.create_task(node.run_admitted(pod)))
+                tasks.append(asyncio.create_task(node.runner.run(pod)))
                 while len({one.pid for one in node.gpus.processes()}) <= number:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             await report(f"{count} containers", node.agent.pid, calls, looks, seconds)

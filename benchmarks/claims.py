@@ -41,9 +41,8 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.sim import host
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from gpumanager.sim.kubelet.dra.api import HttpNodeApi
+from gpumanager.sim.kubelet.dra.api import NodeApi
 from gpumanager.sim.kubelet.dra.drivers import DriverInstance
 from gpumanager.sim.manifest.pods import Pod, parse_pods
 from gpumanager.sim.node import SimulatedNode
@@ -118,7 +117,7 @@ class ClaimsNode:
             "hostname-override": NODE,
             "query-port": self.port,
         }
-        node = SimulatedNode(machine(MEMORY), api=HttpNodeApi(client, NODE), agent_flags=flags)
+        node = SimulatedNode(machine(MEMORY), api=NodeApi(client, NODE), agent_flags=flags)
         following = asyncio.create_task(self._follow())
         try:
             async with node:
@@ -160,7 +159,7 @@ class ClaimsNode:
         claim = _claim(name, device_name(gpu.uuid))
         await self.server.create("resourceclaims", claim)
         key = Key("resourceclaims", SPACE, name)
-        await self.server.change(key, MERGE, {"status": claim["status"]}, status=True)
+        await self.server.change(key, {"status": claim["status"]}, status=True)
         made = await self.server.create("pods", pod)
         (found,) = parse_pods(json.dumps(made), name)
         if rejection := await self.node.kubelet.admit(found):

@@ -35,13 +35,12 @@ from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.placement.values import FreeGpus, Request
 from gpumanager.scheduler.claims.cache import ClaimCache
 from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
-from gpumanager.scheduler.scoring.node_scorer import SliceScorer
 from gpumanager.scheduler.scoring.verdicts import Verdicts, prioritize
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, PodWatch
-from gpumanager.sim.claims.scheduler import PodScheduled, schedule
-from gpumanager.sim.claims.slices import PoolDevice, read_slice
+from gpumanager.scheduler.watching import PodWatch, node_store
+from gpumanager.sim.claims.allocator import CannotSchedule
+from gpumanager.sim.claims.scheduler import schedule
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 
 STOCK, ORDER, TIERS, EXTENDER, BOTH = SETTINGS = "stock", "order", "tiers", "extender", "both"
@@ -51,7 +50,6 @@ SIZES: Final = (10, 20, 30, 50, 70)
 BLOCKS: Final = 1
 SETTLED: Final = 1 / 3
 """Part of the steps after which is counted."""
-NOW: Final = "2026-11-23T08:00:00Z"
 CLASS: Final = {
     "metadata": {"name": CLAIM_DEVICE_CLASS},
     "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CLAIM_DRIVER}'"}}]},
@@ -86,15 +84,14 @@ class Learned:
         self.state = ClusterState(habits=mix)
         self.claims = ClaimCache(self.state.offer)
         self.pods = PodWatch(self.state, self.claims.shape_of)
-        self.verdicts = Verdicts(self.state, mix, judges=SliceScorer)
+        self.verdicts = Verdicts(self.state, mix)
 
-    def best(self, pod: Any, nodes: Sequence[Any]) -> Sequence[Any]:
+    def best(self, pod: Any, nodes: Sequence[str]) -> Sequence[str]:
         """Of these nodes."""
         ask = self.claims.shape_of(read_pod(pod), waiting=True)
-        names = [one["metadata"]["name"] for one in nodes]
-        if ask is None or not (scores := prioritize(self.verdicts.of(ask, ()), names)):
+        if ask is None or not (scores := prioritize(self.verdicts.of(ask), nodes)):
             return nodes
-        return [one for one in nodes if one["metadata"]["name"] in scores[0][1]]
+        return [one for one in nodes if one in scores[0][1]]
 
 
 @dataclass(slots=True)
@@ -106,14 +103,14 @@ class Cluster:
     chance: random.Random
     extender: Learned = field(default_factory=Learned)
     _machines: dict[str, Topology] = field(init=False)
-    _devices: dict[str, tuple[PoolDevice, ...]] = field(init=False, default_factory=dict)
+    _devices: dict[str, Sequence[Any]] = field(init=False, default_factory=dict)
     _claims: dict[str, Any] = field(init=False, default_factory=dict)
     _held: dict[str, tuple[str, str, Request]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._machines = {f"n{n}": machine(f"n{n}") for n in range(self.nodes)}
         self.extender.claims.stores["device classes"].put(CLASS)
-        nodes = NodeWatch(self.extender.state)
+        nodes = node_store(self.extender.state)
         for name in self._machines:
             nodes.put(self._node(name))
             self._publish(name)
@@ -129,16 +126,16 @@ class Cluster:
         claims = self.extender.claims.stores["resource claims"]
         claims.put(claim)
         self.extender.pods.put(pod)
-        found = schedule(
-            pod,
-            [self._node(one) for one in self._machines],
-            [*self._claims.values(), claim],
-            [CLASS],
-            self._devices,
-            now=NOW,
-            choose=partial(self._choose, pod),
-        )
-        if not isinstance(found, PodScheduled):
+        try:
+            found = schedule(
+                pod,
+                [self._node(one) for one in self._machines],
+                [*self._claims.values(), claim],
+                [CLASS],
+                self._devices,
+                choose=partial(self._choose, pod),
+            )
+        except CannotSchedule:
             self._gone(claim)
             return False
         (allocated,) = found.claims
@@ -166,7 +163,7 @@ class Cluster:
         self.extender.claims.stores["resource claims"].remove(item)
         self.extender.pods.remove(item)
 
-    def _choose(self, pod: Any, best: Sequence[Any]) -> Any:
+    def _choose(self, pod: Any, best: Sequence[str]) -> str:
         if self.setting in (EXTENDER, BOTH):
             best = self.extender.best(pod, best)
         return self.chance.choice(best)
@@ -184,7 +181,7 @@ class Cluster:
         found = resource_slice(name, "", NodeGpus(machine, free))
         if self.setting == STOCK:
             found["spec"]["devices"].sort(key=lambda one: gpus[one["name"]].index)
-        self._devices[name] = read_slice(found)
+        self._devices[name] = found["spec"]["devices"]
         self.extender.claims.stores["resource slices"].put(found)
 
 

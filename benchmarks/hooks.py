@@ -138,7 +138,7 @@ class Bench:
         """Run the program in a container of this place; returns its output."""
         lines: list[str] = []
         spec = self._spec(place, [*through, self.folder / self.program, *words])
-        process = await start_container(spec, self.folder / "spec.json", lines.append)
+        process = await start_container(spec, lines.append)
         try:
             status = await asyncio.wait_for(process.wait(), SECONDS)
         finally:

@@ -63,7 +63,7 @@ async def calls(
                 every = [pod(number, asks) for number, asks in enumerate(pods)]
                 for one in every:
                     await node.admit(one)
-                running = [asyncio.create_task(node.run_admitted(one)) for one in every]
+                running = [asyncio.create_task(node.runner.run(one)) for one in every]
                 await asyncio.sleep(SETTLED_SECONDS)
                 reading = asyncio.create_task(read(port, reader))
                 begin = len(told(lines))

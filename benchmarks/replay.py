@@ -4,7 +4,8 @@
         [--policy NAME]... [--seed N]... [--load FACTOR] [--ties random|names] [--churn N]
         [--plot SVG] [--json]
 
-As `gpumanager replay`, whose options it has. With --churn N pods come while others leave, so that
+As `gpumanager replay`, whose options it has. --plot draws allocation against load, the mean over
+the seeds. With --churn N pods come while others leave, so that
 requests stay at the load; the allocation is the mean over the second half. The figures of
 docs/placement.md are from here.
 """
@@ -14,12 +15,12 @@ import json
 from pathlib import Path
 
 from replay_baselines import Fgd, policies, typical_of
-from replay_churn import Churn, ReplayWithDepartures, SteadyRecorder
+from replay_chart import draw
+from replay_churn import Churn, ReplayWithDepartures, steady_allocation
 
-from gpumanager.cli.replay import as_fields, draw, print_report, read_trace, run_replay
+from gpumanager.cli.replay import as_fields, print_report, read_trace, run_replay
 from gpumanager.placement.policies import DEFAULT_POLICY
-from gpumanager.sim.trace.synthetic import MIXES
-from gpumanager.sim.trace.workload import arrange
+from gpumanager.sim.trace import MIXES, arrange
 
 
 def main(words: list[str] | None = None) -> None:
@@ -48,19 +49,18 @@ def main(words: list[str] | None = None) -> None:
             replay = ReplayWithDepartures(
                 workload, policy, seed, names_decide=given.ties == "names", mix=mix
             )
+            steps = Churn(replay, given.load).run(given.churn) if given.churn else None
+            run = run_replay(replay, name, given.load, steps)
             if given.churn:
-                recorder = SteadyRecorder(workload, given.churn)
-                steps = Churn(replay, given.load).run(given.churn)
-                run = run_replay(
-                    replay, name, given.load, steps=steps, recorder=recorder, total=given.churn
-                )
-            else:
-                run = run_replay(replay, name, given.load)
+                run = run._replace(allocation=steady_allocation(run.steps), at_full=None)
             runs.append(run)
             if given.json:
                 print(json.dumps(as_fields(run)))
     if given.plot:
-        draw(given.plot, runs)
+        names = dict.fromkeys(run.policy for run in runs)
+        draw(
+            given.plot, {name: [run.steps for run in runs if run.policy == name] for name in names}
+        )
     if not given.json:
         print_report(runs)
 

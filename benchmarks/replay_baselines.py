@@ -23,7 +23,7 @@ from gpumanager.placement.policy import Policy, Score, put
 from gpumanager.placement.slice_score import SliceScore, first_in_slice
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix, mix_of
-from gpumanager.sim.trace.workload import TracePod
+from gpumanager.sim.trace import TracePod
 from gpumanager.units import CORES_PER_GPU
 
 LARGEST_CPU_MILLI: Final = 128_000

@@ -8,23 +8,26 @@ they had found a place or not. So the load stays the same, and the allocated par
 import random
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import Any
 
 from replay_baselines import TraceNode, kind_of, kinds_on
 
+from gpumanager.placement.policy import Positions
 from gpumanager.placement.values import FreeGpu, FreeNode, PodRequest
 from gpumanager.placement.workload_mix import MIX_DIFFERENCE, Turnover
-from gpumanager.sim.trace.outcome import Recorder, ReplayOutcome, Step
-from gpumanager.sim.trace.replay import Given, Replay, Spot
-from gpumanager.sim.trace.workload import TracePod, Workload
+from gpumanager.sim.replay import Replay, Spot, Step
+from gpumanager.sim.trace import TracePod
 from gpumanager.units import CORES_PER_GPU
 
 
-@dataclass(slots=True)
 class ReplayWithDepartures(Replay):
     """Pods may leave. How many do is learnt on the way, as the extender learns it."""
 
-    _turnover: Turnover = field(init=False, default_factory=Turnover)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._turnover = Turnover()
 
     def place(self, ask: PodRequest) -> Spot | None:
         if ask.requests and self._turnover.count_arrival():
@@ -41,14 +44,14 @@ class ReplayWithDepartures(Replay):
         if spot is not None:
             self._put(spot.node, given_back(self.rooms[spot.node], ask, spot.gpus))
 
-    def occupy(self, node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
+    def occupy(self, node: FreeNode, pod: PodRequest, gpus: tuple[Positions, ...]) -> FreeNode:
         kinds = list(kinds_on(node))
         if pod.requests:
             insort(kinds, kind_of(pod))
         return with_kinds(Replay.occupy(self, node, pod, gpus), kinds)
 
 
-def given_back(node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
+def given_back(node: FreeNode, pod: PodRequest, gpus: tuple[Positions, ...]) -> FreeNode:
     """Return the node when the pod that had those GPUs has gone."""
     left = list(node.gpus)
     for request, positions in zip(pod.requests, gpus, strict=True):
@@ -81,7 +84,8 @@ class Churn:
     def run(self, pods: int) -> Iterator[Step]:
         """Yield the steps of so many pods; raises ValueError where the load is below a pod."""
         chance = random.Random(f"churn {self.replay.seed}")
-        most = self.load * self.replay.workload.capacity_milli
+        capacity = self.replay.workload.capacity_milli
+        most = self.load * capacity
         there: list[tuple[TracePod, Spot | None]] = []
         asked = given = 0
         for _ in range(pods):
@@ -97,23 +101,9 @@ class Churn:
             there.append((pod, spot))
             asked += pod.gpu_milli
             given += pod.gpu_milli if spot is not None else 0
-            yield Step(asked, given, spot is not None)
+            yield Step(100 * asked / capacity, 100 * given / capacity, spot is not None)
 
 
-class SteadyRecorder(Recorder):
-    """Makes an outcome of steps of a churn: the mean after each pod of the later half."""
-
-    def __init__(self, workload: Workload, pods: int) -> None:
-        super().__init__(workload)
-        self._later = pods - pods // 2
-        self._begins = pods // 2
-        self._sum = 0
-
-    def saw(self, step: Step) -> None:
-        super().saw(step)
-        if self._pods > self._begins:
-            self._sum += step.allocated_milli
-
-    def outcome(self, rooms: Sequence[FreeNode]) -> ReplayOutcome:
-        percent = 100 * self._sum / self._later / self._capacity
-        return replace(super().outcome(rooms), allocation_percent=percent, curve=())
+def steady_allocation(steps: Sequence[Step]) -> float:
+    """Return the mean after each pod of the later half."""
+    return mean(step.allocated for step in steps[len(steps) // 2 :])

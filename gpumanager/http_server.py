@@ -20,6 +20,7 @@ import stat
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,29 +74,20 @@ class ConnectionBounds:
     grace_seconds: float = 5.0
 
 
-@dataclass(slots=True, eq=False)
-class _Connection:
+class _Connection(web.RequestHandler):
     """until: when its caller has to have done something; monotonic. Not while `answering`: then it
     is us who are slow. connecting: the TLS handshake, if any. unread_since: when its caller was
     found to read less than there is to send.
     """
 
-    until: float
-    connecting: "asyncio.Task[None] | None" = None
-    protocol: web.RequestHandler | None = None
-    transport: asyncio.Transport | None = None
-    answering: bool = False
-    unread_since: float | None = None
+    __slots__ = ("answering", "connecting", "unread_since", "until")
 
-    @property
-    def unread(self) -> bool:
-        return self.protocol is not None and self.protocol.writing_paused
-
-    def abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
-        elif self.connecting is not None:
-            self.connecting.cancel()
+    def __init__(self, server: web.Server, until: float) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **AIOHTTP)
+        self.until = until
+        self.answering = False
+        self.connecting: asyncio.Task[None] | None = None
+        self.unread_since: float | None = None
 
 
 class BoundedServer(web.Server):
@@ -103,11 +95,10 @@ class BoundedServer(web.Server):
 
     def __init__(self, handler: RequestHandler, bounds: ConnectionBounds | None = None) -> None:
         aiohttp_log.addFilter(_is_not_about_a_malformed_request)
-        super().__init__(self._answer, **AIOHTTP)
+        super().__init__(self._answer)
         self._handler = handler
         self._bounds = bounds or ConnectionBounds()
         self._open: set[_Connection] = set()
-        self._by_protocol: dict[web.RequestHandler, _Connection] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._room = asyncio.Event()
         """A connection has ended, or waits for its caller."""
@@ -122,28 +113,20 @@ class BoundedServer(web.Server):
         found = await asyncio.get_running_loop().getaddrinfo(
             address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        sockets: list[socket.socket] = []
-        missing: OSError | None = None
-        try:
-            for family, _, _, _, where in dict.fromkeys(found):
-                port = port or (int(sockets[0].getsockname()[1]) if sockets else 0)
-                try:
-                    with socket.socket(family, socket.SOCK_STREAM) as one:
-                        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                        if family == socket.AF_INET6:
-                            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                        one.bind((where[0], port, *where[2:]))
-                        sockets.append(one.dup())
-                except OSError as error:
-                    if error.errno not in ABSENT:
-                        raise
-                    missing = error
-        except OSError:
-            for one in sockets:
-                one.close()
-            raise
-        if not sockets:
-            raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        sockets, missing = list[socket.socket](), None
+        for family, *_, (host, _, *more) in dict.fromkeys(found):
+            port = port or (int(sockets[0].getsockname()[1]) if sockets else 0)
+            try:
+                where: Any = (host, port, *more)
+                sockets.append(socket.create_server(where, family=family, backlog=BACKLOG))
+            except OSError as error:
+                if error.errno not in ABSENT:
+                    for one in sockets:
+                        one.close()
+                    raise
+                missing = error
+        if missing and not sockets:
+            raise missing
         await self._serve(sockets, tls)
         return int(sockets[0].getsockname()[1])
 
@@ -153,6 +136,7 @@ class BoundedServer(web.Server):
             path.unlink(missing_ok=True)  # noqa: ASYNC240 - of a process before us
             os.fchmod(one.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # of the file that bind makes
             one.bind(str(path))
+            one.listen(BACKLOG)
             listener = one.dup()
         await self._serve([listener], None)
 
@@ -180,7 +164,6 @@ class BoundedServer(web.Server):
         if not self._tasks:
             self._begin(self._close_late_connections())
         for listener in sockets:
-            listener.listen(BACKLOG)
             listener.setblocking(False)
             self._begin(self._accept(listener, tls))
         await asyncio.sleep(0)  # each has begun, and closes its socket when it is cancelled
@@ -189,9 +172,8 @@ class BoundedServer(web.Server):
         self._tasks.append(asyncio.create_task(work))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        connection = self._by_protocol.get(request.protocol)
-        if connection is not None:
-            connection.answering = True
+        connection: Any = request.protocol
+        connection.answering = True
         try:
             if request.version not in VERSIONS:
                 raise web.HTTPVersionNotSupported
@@ -201,10 +183,9 @@ class BoundedServer(web.Server):
                 raise  # from a client inside the handler
             return web.Response()  # the caller has gone in the middle of its answer
         finally:
-            if connection is not None:
-                connection.answering = False
-                connection.until = time.monotonic() + self._bounds.idle_seconds
-                self._room.set()
+            connection.answering = False
+            connection.until = time.monotonic() + self._bounds.idle_seconds
+            self._room.set()
 
     async def _accept(self, listener: socket.socket, tls: ContextSource | None) -> None:
         loop = asyncio.get_running_loop()
@@ -218,7 +199,7 @@ class BoundedServer(web.Server):
                     loop.remove_reader(listener)
                 while len(self._open) >= self._bounds.connections:
                     self._room.clear()
-                    waiting = [one for one in self._open if not one.answering or one.unread]
+                    waiting = [one for one in self._open if not one.answering or one.writing_paused]
                     if waiting:
                         self._close(min(waiting, key=lambda one: one.until))
                     else:
@@ -231,21 +212,19 @@ class BoundedServer(web.Server):
                     log.warning("cannot accept a connection: %s", error)
                     await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                     continue
-                self._welcome(peer, tls)
+                connection = _Connection(self, time.monotonic() + self._bounds.head_seconds)
+                self._open.add(connection)
+                connecting = asyncio.create_task(self._connect(peer, connection, tls))
+                connecting.add_done_callback(partial(self._connected, peer, connection))
+                connection.connecting = connecting
                 await asyncio.sleep(0)  # it may ask before the next one comes
 
-    def _welcome(self, peer: socket.socket, tls: ContextSource | None) -> None:
-        connection = _Connection(time.monotonic() + self._bounds.head_seconds)
-        connecting = asyncio.create_task(self._connect(peer, connection, tls))
-        connection.connecting = connecting
-        self._open.add(connection)
-
-        def connected(_: "asyncio.Task[None]") -> None:
-            if connection.transport is None:
-                peer.close()
-                self._forget(connection)
-
-        connecting.add_done_callback(connected)
+    def _connected(
+        self, peer: socket.socket, connection: _Connection, _: "asyncio.Task[None]"
+    ) -> None:
+        if connection.transport is None:  # or it was cancelled before it began
+            peer.close()
+            self._forget(connection)
 
     async def _connect(
         self, peer: socket.socket, connection: _Connection, tls: ContextSource | None
@@ -256,15 +235,10 @@ class BoundedServer(web.Server):
             times["ssl_handshake_timeout"] = self._bounds.head_seconds
             times["ssl_shutdown_timeout"] = TLS_SHUTDOWN_SECONDS
 
-        def protocol() -> asyncio.Protocol:
-            connection.protocol = self()
-            self._by_protocol[connection.protocol] = connection
-            return connection.protocol
-
         try:
             context = tls() if tls else None
             loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(protocol, peer, ssl=context, **times)
+            await loop.connect_accepted_socket(lambda: connection, peer, ssl=context, **times)
         except GpuManagerError as error:
             log.warning("cannot serve a connection: %s", error)
         except OSError as error:
@@ -272,18 +246,14 @@ class BoundedServer(web.Server):
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        connection = self._by_protocol.get(handler)
-        if connection is None:  # it was closed while its handshake came to its end
+        if handler not in self._open:  # it was closed while its handshake came to its end
             transport.abort()
-        else:
-            connection.transport = transport
 
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
         super().connection_lost(handler, exc)
-        if connection := self._by_protocol.get(handler):
-            self._forget(connection)
+        self._forget(handler)
 
     async def _close_late_connections(self) -> None:
         """Close connections that are past their deadline."""
@@ -292,7 +262,7 @@ class BoundedServer(web.Server):
             await asyncio.sleep(min(1.0, shortest / 2))
             now = time.monotonic()
             for connection in tuple(self._open):
-                if not connection.unread:
+                if not connection.writing_paused:
                     connection.unread_since = None
                 elif connection.unread_since is None:
                     connection.unread_since = now
@@ -303,12 +273,13 @@ class BoundedServer(web.Server):
 
     def _close(self, connection: _Connection) -> None:
         self._forget(connection)
-        connection.abort()
+        if connection.transport is not None:
+            connection.transport.abort()
+        elif connection.connecting is not None:
+            connection.connecting.cancel()
 
-    def _forget(self, connection: _Connection) -> None:
+    def _forget(self, connection: Any) -> None:
         self._open.discard(connection)
-        if connection.protocol is not None:
-            self._by_protocol.pop(connection.protocol, None)
         self._room.set()
 
 

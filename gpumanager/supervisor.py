@@ -9,8 +9,9 @@ stop: the task hands it to `SkippedErrors` and goes on with the others (decision
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,7 +34,7 @@ class SkippedErrors:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._said: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        self._said: dict[tuple[str, ...], bool] = {}
 
     def skip(self, task: str, source: str, error: Exception) -> None:
         """Count it; log it once for each task, source and kind of error, the newest ones.
@@ -63,20 +64,11 @@ class SkippedErrors:
             self.skip(task, source, error)
 
     def _is_known(self, key: tuple[str, ...]) -> bool:
-        known = key in self._said
-        self._said[key] = None
-        self._said.move_to_end(key)
+        known = self._said.pop(key, False)
+        self._said[key] = True
         if len(self._said) > REMEMBERED_ERRORS:
-            self._said.popitem(last=False)
+            del self._said[next(iter(self._said))]
         return known
-
-
-@dataclass(slots=True)
-class _Failing:
-    """error: of its last run. until: it has to run so long; None while it is down."""
-
-    error: str
-    until: float | None = None
 
 
 @dataclass(slots=True)
@@ -91,7 +83,8 @@ class Supervisor:
     restarts: Counter[str] = field(default_factory=Counter)
     skipped: SkippedErrors = field(default_factory=SkippedErrors)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _failing: dict[str, _Failing] = field(default_factory=dict)
+    _failing: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """The error of the last run of a task, and until when it has to run again."""
     _kinds: set[tuple[str, str]] = field(default_factory=set)
 
     def keep(self, name: str, start: Start) -> None:
@@ -105,9 +98,8 @@ class Supervisor:
     def trouble(self) -> str:
         """Name the tasks that are down or have just been; empty where there are none."""
         now = self.clock()
-        shown = {n: f for n, f in self._failing.items() if f.until is None or now < f.until}
-        self._failing = shown
-        return "; ".join(f"background task {name}: {one.error}" for name, one in shown.items())
+        self._failing = {name: one for name, one in self._failing.items() if now < one[1]}
+        return "; ".join(f"background task {name}: {e}" for name, (e, _) in self._failing.items())
 
     async def stop(self) -> None:
         """Stop all, and return when they have ended."""
@@ -143,10 +135,10 @@ class Supervisor:
                 exc_info=None if kind in self._kinds else failure,  # once for each kind
             )
             self._kinds.add(kind)
-            self._failing[name] = _Failing(words(failure))
+            self._failing[name] = words(failure), math.inf
             await self.sleep(pause)
             self.restarts[name] += 1
-            self._failing[name].until = self.clock() + pause
+            self._failing[name] = words(failure), self.clock() + pause
             pause = min(2 * pause, LONGEST_PAUSE)
 
 

@@ -37,8 +37,7 @@ _TESTS: Final[Mapping[str, str]] = {
     "grants/device_ids": "deviceplugin/test_device_ids",
     "grants/grant": "grants/test_grant grants/test_journal",
     "grants/journal": "grants/test_journal",
-    "grants/journal_file": "grants/test_journal_file",
-    "grants/journal_log": "grants/test_journal grants/test_journal_file",
+    "grants/journal_file": "grants/test_journal grants/test_journal_file",
     "grants/journal_text": "grants/test_journal recovery/test_upgrades",
     "grants/ledger": "grants/test_ledger deviceplugin/admission/test_gpu_loss",
     "grants/node": "grants/test_node",
@@ -91,19 +90,6 @@ EQUIVALENT: Final[Mapping[str, Mapping[str, str]]] = {
         "lambda _: True  →  lambda _: False": "where no candidate fits all stay, as where all fit",
         "open_.sizes.get(VCORE, 0)  →  open_.sizes.get(VCORE, 1)": "neither is a whole GPU",
     },
-    "gpumanager/grants/ledger.py": {
-        "last[0]  →  last[1]": "what was summed is summed again, to the same",
-    },
-    "gpumanager/grants/journal.py": dict.fromkeys(
-        (
-            "ORDERED_CHANGES: Final = 4  →  ORDERED_CHANGES: Final = 5",
-            "len(unlike) <= ORDERED_CHANGES  →  len(unlike) > ORDERED_CHANGES",
-            "len(new) - len(old)  →  len(new) + len(old)",
-            "(0, 1)  →  (1, 1)",
-            "(0, 1)  →  (0, 2)",
-        ),
-        "a short cut: what follows finds the same",
-    ),
     "gpumanager/grants/journal_text.py": {
         "1 << 20  →  2 << 20": "a bound on damage; another is as good",
     },

@@ -89,12 +89,12 @@ OWNERS = {
     "prometheus_client": {"monitor", "scheduler"},
     "aiohttp": {"http_server", "kube", "kubelet", "monitor", "scheduler", "sim"},
     "elftools": {"volume"},
-    "msgspec": {"kubelet", "scheduler"},
+    "msgspec": {"kubelet", "scheduler", "view"},
     "vcuda_shim": {"limits", "agent", "sim", "cli"},
     "cffi": set[str](),
     "cryptography": {"scheduler"},
     "click": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "view"},
     "textual": {"cli"},
 }
 """Which packages may import a third party's."""

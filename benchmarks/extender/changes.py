@@ -15,10 +15,10 @@ from typing import Any, Final
 from extender.cluster import SHAPES, Shape, node_name, node_object, placed, pod_object, shape_of
 from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
-from gpumanager.scheduler.scoring.verdicts import Verdicts
+from gpumanager.scheduler.scoring.verdicts import Verdicts, filter_nodes
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, PodWatch
+from gpumanager.scheduler.watching import PodWatch, node_store
 
 PODS_PER_NODE: Final = 5
 MEASURED: Final = 400
@@ -38,7 +38,7 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
     habits = WorkloadMix()
     state = ClusterState(habits=habits)
     verdicts = Verdicts(state, habits)
-    put_node, pods = NodeWatch(state).put, PodWatch(state)
+    put_node, pods = node_store(state).put, PodWatch(state)
     for number in range(nodes):
         put_node(node_object(number))
     there = list(placed(nodes, nodes * PODS_PER_NODE))
@@ -46,7 +46,7 @@ def change_cost(nodes: int, changes: int = MEASURED) -> ChangeCost:
         pods.put(one.object())
     asks = _asks()
     for ask in asks:
-        verdicts.of(ask)
+        filter_nodes(verdicts.of(ask), [node_name(number) for number in range(nodes)])
     chosen = random.Random(1).sample(there, min(changes, len(there)))
     taken, judged = [], []
     for one in chosen:
@@ -72,7 +72,7 @@ def _asks() -> list[PodShape]:
 
 def _catch_up(verdicts: Verdicts, asks: list[PodShape], node: str) -> None:
     for ask in asks:
-        verdicts.of(ask, (node,))
+        verdicts.of(ask).of(node)
 
 
 def _seconds(work: Callable[[], Any]) -> float:

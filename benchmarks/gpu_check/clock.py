@@ -12,7 +12,7 @@ from typing import Final
 
 import pynvml
 
-from gpumanager.gpu.nvml import ask, if_supported, text
+from gpumanager.gpu.nvml import ask, if_supported
 from gpumanager.gpu.values import GpuUUID
 
 LOOK_SECONDS: Final = 0.1
@@ -84,15 +84,5 @@ async def opened(gpu: GpuUUID) -> AsyncIterator[Clock]:
     try:
         find = partial(pynvml.nvmlDeviceGetHandleByUUID, gpu.encode())
         yield Clock(ask(find, f"asking for {gpu}"))
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def model_of(gpu: GpuUUID) -> str:
-    """Its name; raises NvmlError."""
-    ask(pynvml.nvmlInit, "opening NVML")
-    try:
-        handle = ask(partial(pynvml.nvmlDeviceGetHandleByUUID, gpu.encode()), f"asking for {gpu}")
-        return text(ask(partial(pynvml.nvmlDeviceGetName, handle), f"asking for {gpu}'s name"))
     finally:
         pynvml.nvmlShutdown()

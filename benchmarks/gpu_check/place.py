@@ -18,7 +18,6 @@ from typing import Final
 
 import vcuda_shim
 from gpu_check.bench import WORKLOADS
-from gpu_check.clock import model_of
 from gpu_check.evidence import Evidence, Watch
 from gpu_check.machine import Machine, visible
 from gpu_check.outcome import CheckFailed
@@ -175,7 +174,6 @@ async def furnished(machine: Machine, work: Path) -> AsyncIterator[Place]:
     manager = VirtualManager(
         work / "vm",
         nvml=NvmlService(),
-        model_of={machine.gpu: model_of(machine.gpu)}.get,
         turns=Turns(work / "words"),
     )
     looking = (manager.measure_every(MEASURE_SECONDS), manager.share_every(TICK_SECONDS))

@@ -20,10 +20,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
+from virtual_clock import Clock, SystemClock, virtual_clock
+
 from gpumanager.errors import GpuManagerError
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
-from gpumanager.sim.clock import NS, Clock, RealClock, virtual_clock
+from gpumanager.sim.clock import NS
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.host import furnish, make_disk
 from gpumanager.sim.machine import DriverBehaviour
@@ -79,7 +81,7 @@ async def play(
     async with contextlib.AsyncExitStack() as last_first:
         disk = make_disk()
         last_first.callback(disk.remove)
-        time: Clock = RealClock()
+        time: Clock = SystemClock()
         if clock == "virtual":
             time = virtual = last_first.enter_context(virtual_clock(disk.base / "clock"))
             if wake_ns is not None:

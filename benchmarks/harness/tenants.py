@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from driver_libraries import lay_out
+from virtual_clock import Clock
+
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
-from gpumanager.sim.clock import NS, Clock
+from gpumanager.sim.clock import NS
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.gpu import SONAMES, SimulatedGpus
 from gpumanager.sim.host import NodeDisk
-from gpumanager.sim.libraries import lay_out
 from gpumanager.units import CORES_PER_GPU, Bytes
 from harness.values import HarnessFailed, Tenant
 from vcuda_shim import PROGRAMS
@@ -89,9 +91,9 @@ class Program:
         self._process: ContainerProcess | None = None
         self._ending: asyncio.Task[int] | None = None
 
-    async def begin(self, spec: ContainerSpec, spec_path: Path, clock: Clock) -> None:
+    async def begin(self, spec: ContainerSpec, clock: Clock) -> None:
         """Start it, and let it come as far as its start; raises HarnessFailed."""
-        self._process = await start_container(spec, spec_path, self._lines.append)
+        self._process = await start_container(spec, self._lines.append)
         self._ending = asyncio.create_task(self._process.wait())
         try:
             async with asyncio.timeout(LINE_UP_SECONDS):
@@ -204,8 +206,7 @@ class TenantGroup:
         waits = str(start) in words
         program = Program(f"{tenant.name}-{number}", start if waits else 0)
         self._programs[tenant.name].append(program)
-        spec_path = self._disk.base / f"{program.name}.json"
-        await program.begin(setup.spec(words, clock), spec_path, clock)
+        await program.begin(setup.spec(words, clock), clock)
 
     def received(self) -> dict[str, int]:
         """Return the nanoseconds of GPU time that each tenant has received until now."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from gpumanager.cli.node_agents import list_nodes
 from gpumanager.cli.output.top_app import TopApp
 from gpumanager.sim.machines import load_machine
-from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_pods
+from gpumanager.sim.manifest.pods import ContainerManifest, Pod, read_manifest
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.view.figures import UNICODE
 from gpumanager.view.node import Seen
@@ -54,14 +54,15 @@ async def picture(machine: str, seconds: float) -> tuple[Sequence[Seen], Sequenc
     them, the first of which is when the last pod was admitted."""
     port = free_port()
     flags = {"query-port": port, "hostname-override": "gpu-node-1"}
-    pods = [longer(pod) for pod in read_pods([EXAMPLES / f"{name}.yaml" for name in NAMES])]
+    found = read_manifest([EXAMPLES / f"{name}.yaml" for name in NAMES])
+    pods = [longer(pod) for pod in found.pods]
     async with SimulatedNode(load_machine(machine), agent_flags=flags) as node:
         running = asyncio.create_task(node.run(pods))
         url = f"http://127.0.0.1:{port}"
         wanted = sum(len(pod.containers) for pod in pods)
         nodes: Sequence[Seen] = ()
         async with asyncio.timeout(100):
-            while not nodes or not nodes[0].node or nodes[0].node.containers < wanted:
+            while not nodes or not nodes[0].node or len(nodes[0].node.shares) < wanted:
                 await asyncio.sleep(0.2)
                 nodes = await asyncio.to_thread(list_nodes, [url], nodes)
         await asyncio.sleep(seconds)

@@ -158,9 +158,9 @@ class Monitoring:
                     },
                     mismatched=lambda: parts.peers.refusals,
                     users=interfaces.users,
-                    slice_writes=lambda: claims.slice_writes if claims else 0,
+                    slice_writes=lambda: claims.publisher.writes if claims else 0,
                     fitness=lambda: fitness(parts.health, interfaces.offers()),
-                    released=lambda: claims.released if claims else 0,
+                    released=lambda: claims.reconciler.released if claims else 0,
                     quiet=parts.quiet,
                     disagreements=lambda: (
                         dict.fromkeys(KINDS, 0)

@@ -6,8 +6,8 @@ While a GPU leaves, its containers run on and are served by the interface that i
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from gpumanager.deviceplugin.allocator import Allocator
@@ -15,7 +15,6 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.node import Node
 from gpumanager.grants.offers import (
-    GpuOffer,
     GpuUses,
     OfferFile,
     Offers,
@@ -34,18 +33,8 @@ ALL_GPUS: Final = 1 << 10
 """More GPUs than a node has."""
 
 
-@dataclass(frozen=True, slots=True)
-class MovePolicy:
-    """interface: what GPUs belong to of which nothing else is known. claims_gpus: how many GPUs
-    claims should have; None: not known yet. quiet: seconds, see `moved`."""
-
-    interface: str
-    claims_gpus: Callable[[], int | None]
-    quiet: float
-
-
 class ClaimUses(Protocol):
-    """What claims have, beyond the grants: `agent.claims`."""
+    """What claims have, beyond the grants: `agent.interfaces`."""
 
     def in_use(self) -> frozenset[GpuUUID]:
         """GPUs that pods have by claims, or may be about to get."""
@@ -55,7 +44,8 @@ class ClaimUses(Protocol):
 
 
 class GpuMoves:
-    """refresh: tells the kubelet and the API server what is offered now. clock: monotonic
+    """claims_gpus: how many GPUs claims should have; None: not known yet. quiet: seconds, see
+    `moved`. refresh: tells the kubelet and the API server what is offered now. clock: monotonic
     seconds."""
 
     def __init__(
@@ -65,12 +55,14 @@ class GpuMoves:
         claims: ClaimUses,
         *,
         file: OfferFile,
-        policy: MovePolicy,
+        claims_gpus: Callable[[], int | None],
+        quiet: float,
         refresh: Callable[[], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node, self._devices, self._claims = node, devices, claims
-        self._file, self._policy, self._refresh, self._clock = file, policy, refresh, clock
+        self._file, self._claims_gpus, self._quiet = file, claims_gpus, quiet
+        self._refresh, self._clock = refresh, clock
         self._complaint = ""
 
     async def begin(self) -> None:
@@ -79,7 +71,7 @@ class GpuMoves:
         claimed = frozenset(gpu for one in granted for gpu in one.gpus)
         uses = replace(self._uses(), claims=claimed)
         gpus = [gpu.uuid for gpu in self._node.topology.gpus]
-        offers = first_offers(gpus, self._file.read(), uses, self._policy.interface)
+        offers = first_offers(gpus, self._file.read(), uses, self._node.interface)
         await self._move(offers, uses)
 
     async def move_for_ever(self) -> None:
@@ -99,18 +91,18 @@ class GpuMoves:
         offers, leaving = self._node.offers, self._node.leaving
         if leaving & offered_by(offers, DEVICE_PLUGINS):
             await self._devices.release_ended()
-        target = wanted(offers, self._uses(), self._policy.claims_gpus())
+        target = wanted(offers, self._uses(), self._claims_gpus())
         going = {g for g, one in offers.items() if target[g] != one.interface} - leaving
         arriving = bool(going) and await self._devices.arriving()
-        before = _without_times(offers)
+        before = {gpu: replace(one, since=None) for gpu, one in offers.items()}
         async with self._node.lock:  # nothing is granted between the decision and its effect
             await self._move(self._node.offers, replace(self._uses(), arriving=arriving))
-        if _without_times(self._node.offers) != before:
+        if {gpu: replace(one, since=None) for gpu, one in self._node.offers.items()} != before:
             await self._refresh()
 
     async def _move(self, offers: Offers, uses: GpuUses) -> None:
-        target = wanted(offers, uses, self._policy.claims_gpus())
-        found = moved(offers, target, uses, self._clock(), self._policy.quiet)
+        target = wanted(offers, uses, self._claims_gpus())
+        found = moved(offers, target, uses, self._clock(), self._quiet)
         claimed = offered_by(found, CLAIMS)
         if claimed != self._file.read():
             await asyncio.to_thread(self._file.write, claimed)
@@ -124,7 +116,3 @@ class GpuMoves:
             for gpu, share in one.shares.items():
                 cores[gpu] = cores.get(gpu, 0) + share.cores
         return GpuUses(self._node.held(), self._claims.in_use(), cores, self._claims.allocated())
-
-
-def _without_times(offers: Offers) -> Mapping[GpuUUID, GpuOffer]:
-    return {gpu: replace(one, since=None) for gpu, one in offers.items()}

@@ -12,14 +12,14 @@ a lock on a second file. The first one sees that, ends its calls, and gives the 
 import asyncio
 import contextlib
 import fcntl
+import io
 import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from gpumanager.agent.monitoring import Monitoring
 from gpumanager.errors import GpuManagerError, words_of
@@ -43,6 +43,7 @@ ABANDONED_SECONDS: Final = 30.0
 WAIT_SECONDS: Final = 60.0
 """Twice what Kubernetes gives a pod to end."""
 RETRY_SECONDS: Final = 0.1
+POD_NAME: Final = "POD_NAME"
 HOLDER_BYTES: Final = 512
 """Bytes that are read of its holder."""
 
@@ -58,8 +59,7 @@ class AnotherAgent(GpuManagerError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LockHolder:
+class LockHolder(NamedTuple):
     """The agent that has the lock. after: the one that handed over to it."""
 
     name: str
@@ -76,18 +76,13 @@ class StateOwner:
     def __init__(
         self, settings: AgentSettings, held: contextlib.ExitStack, monitoring: Monitoring
     ) -> None:
-        self._directory = settings.checkpoint_path
-        self._held = held
-        self._monitoring = monitoring
+        self._directory, self._held, self._monitoring = settings.checkpoint_path, held, monitoring
         self.hands_over = settings.interface == CLAIMS
-        self._other = lock_holder(self._directory) if self.hands_over else None
-        self.succeeds = self._other is not None and self._other.hands_over and not self._was_before
-
-    @property
-    def _was_before(self) -> bool:
-        """Whether it was we who handed over: a container of the old pod that was started again."""
-        name = instance_name()
-        return bool(name and self._other and self._other.after.startswith(f"{name}, "))
+        self._other = other = lock_holder(self._directory) if self.hands_over else None
+        name = os.environ.get(POD_NAME)
+        self._was_before = bool(name and other and other.after.startswith(f"{name}, "))
+        """It was we who handed over: a container of the old pod that was started again."""
+        self.succeeds = other is not None and other.hands_over and not self._was_before
 
     async def taken(self, stopping: asyncio.Event) -> bool:
         """Take the lock; False where the agent is to stop before. Raises AnotherAgent."""
@@ -126,46 +121,28 @@ class StateOwner:
         return lock is not None
 
 
-@contextlib.contextmanager
-def locked(descriptor: int) -> Iterator[int]:
-    """Close it in the end, which gives the lock back."""
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def instance_name() -> str:
-    """Return the name of this agent's pod; empty outside of pods."""
-    return os.environ.get("POD_NAME", "")
-
-
 def lock_holder(directory: Path) -> LockHolder | None:
     """Return the agent that has the lock; None where none has it, or that cannot be read."""
     try:
-        descriptor = _opened(directory / FILE_NAME)
+        with _open(directory / FILE_NAME) as file:
+            return None if _lock(file) else _holder(file)
     except OSError:
         return None
-    try:
-        return None if _taken(descriptor) else _holder(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 async def request_handover(directory: Path) -> contextlib.AbstractContextManager[object]:
     """Allow the other agent to hand over, until the context ends. Raises OSError."""
-    descriptor = _opened(directory / NEXT_NAME)
-    while not _taken(descriptor):  # noqa: ASYNC110 - a third agent, which tells nobody
+    file = _open(directory / NEXT_NAME)
+    while not _lock(file):  # noqa: ASYNC110 - a third agent, which tells nobody
         await asyncio.sleep(RETRY_SECONDS)
-    return locked(descriptor)
+    return file
 
 
 async def until_asked(directory: Path, asked: asyncio.Event) -> None:
     """Set it when the next agent is ready to take over. Raises OSError."""
-    descriptor = _opened(directory / NEXT_NAME)
-    with locked(descriptor):
-        while _taken(descriptor):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    with _open(directory / NEXT_NAME) as file:
+        while _lock(file):
+            fcntl.flock(file, fcntl.LOCK_UN)
             await asyncio.sleep(ASKED_SECONDS)
     asked.set()
 
@@ -190,51 +167,53 @@ async def lock_state(
     """
     path = directory / FILE_NAME
     try:
-        descriptor = _opened(path)
+        file = _open(path)
     except OSError as error:
         log.warning("%s: cannot lock out a second agent: %s", path, words_of(error))
         return contextlib.nullcontext()
     until = time.monotonic() + wait
     before: LockHolder | None = None
-    while not _taken(descriptor):
-        known = _holder(descriptor)
-        if time.monotonic() >= until:
-            os.close(descriptor)
-            raise AnotherAgent(path, known.name)
-        if before is None:
-            log.warning("%s; waiting up to %g s", AnotherAgent(path, known.name), wait)
-        before = known
-        await asyncio.sleep(RETRY_SECONDS)
-    name = f"{instance_name() or socket.gethostname()}, process {os.getpid()}"
+    with contextlib.ExitStack() as closing:
+        closing.enter_context(file)
+        while not _lock(file):
+            known = _holder(file)
+            if time.monotonic() >= until:
+                raise AnotherAgent(path, known.name)
+            if before is None:
+                log.warning("%s; waiting up to %g s", AnotherAgent(path, known.name), wait)
+            before = known
+            await asyncio.sleep(RETRY_SECONDS)
+        closing.pop_all()
+    name = f"{os.environ.get(POD_NAME) or socket.gethostname()}, process {os.getpid()}"
     lines = [name, HANDS_OVER * hands_over, f"{AFTER}{before.name}" if before else ""]
     with contextlib.suppress(OSError):  # it is for the next agent; a full disk keeps none back
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, "".join(f"{line}\n" for line in lines if line).encode(), 0)
-    return locked(descriptor)
+        file.truncate(0)
+        file.seek(0)
+        file.write("".join(f"{line}\n" for line in lines if line).encode())
+    return file
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> io.FileIO:
     """For reading alone where the disk is read-only: a lock needs no more."""
+    own = os.O_CLOEXEC | os.O_NOFOLLOW
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return io.FileIO(os.open(path, own | os.O_RDWR | os.O_CREAT, 0o600), "r+")
+    return io.FileIO(os.open(path, own | os.O_RDONLY), "r")
 
 
-def _taken(descriptor: int) -> bool:
+def _lock(file: io.FileIO) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _holder(descriptor: int) -> LockHolder:
+def _holder(file: io.FileIO) -> LockHolder:
     with contextlib.suppress(OSError):
-        text = os.pread(descriptor, HOLDER_BYTES, 0).decode(errors="replace")
-        if lines := text.strip().splitlines():
+        file.seek(0)
+        if lines := file.read(HOLDER_BYTES).decode(errors="replace").strip().splitlines():
             after = next((one.removeprefix(AFTER) for one in lines if one.startswith(AFTER)), "")
             return LockHolder(lines[0], HANDS_OVER in lines, after)
     return LockHolder("it has not said who it is")

@@ -44,22 +44,22 @@ from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import ALLOCATION, AllocationFiles, CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
+from gpumanager.kube.access import NoAccess, find_access, node_name
+from gpumanager.kube.client import KubeClient
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.legacy.sockets import LegacySockets, legacy_containers
 from gpumanager.limits.manager import TICK_SECONDS, VirtualManager
 from gpumanager.limits.turns import Turns
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
-from gpumanager.node_status.join import Cluster, Standalone, join
 from gpumanager.node_status.labels import Software
 from gpumanager.node_status.manager_watch import ManagerWatch
-from gpumanager.node_status.service import Facts, NodeCluster
+from gpumanager.node_status.service import Cluster, Facts, NodeCluster, Standalone
 from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.freezer import READ_ONLY, CgroupFreezer
 from gpumanager.runtime.peers import PodCheck
-from gpumanager.runtime.processes import Containers, NamedContainers
+from gpumanager.runtime.processes import Containers
 from gpumanager.settings import AgentSettings
 from gpumanager.supervisor import Start, Supervisor
 from gpumanager.volume.config import SHIPPED, read_config
@@ -80,17 +80,9 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 async def serve(settings: AgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises GpuManagerError where it cannot start."""
     config = read_config(settings.volume_config or SHIPPED)
-    cluster: Cluster = Standalone()
-    if not settings.standalone:
-        cluster = join(
-            settings.kubeconfig,
-            settings.hostname_override,
-            settings.node_labels,
-            recycle=settings.recycle_failed_pods,
-        )
+    cluster = join(settings)
     runtime = container_runtime(settings)
     http = KubeletPods(settings.kubelet_endpoint, token=settings.kubelet_token)
-    pods_api = PodsApi(settings.pods_api_socket)
     stopping = asyncio.Event()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to register again
     for number in STOP_SIGNALS:
@@ -98,7 +90,8 @@ async def serve(settings: AgentSettings) -> None:
     allow_many_files()
     async with AsyncExitStack() as closing:
         closing.push_async_callback(runtime.close)
-        closing.push_async_callback(pods_api.close)
+        if isinstance(cluster, NodeCluster):
+            closing.push_async_callback(cluster.api.close)
         nvml = NvmlService()
         search = DeviceDiscovery.here(nvml, settings.driver_root / "sys", settings.reserved_memory)
         supervisor = Supervisor()
@@ -115,8 +108,13 @@ async def serve(settings: AgentSettings) -> None:
             return
         log.info("GPUs of this node:\n%s", render_tree(topology))
         volumes = await asyncio.to_thread(publish_driver, settings, config)
-        outside = Outside(cluster, PreferredPods(pods_api, http), runtime, nvml, search, volumes)
-        agent = NodeAgent(settings, outside, topology, monitoring, supervisor)
+        pods_api = PodsApi(settings.pods_api_socket)
+        closing.push_async_callback(pods_api.close)
+        pods = PreferredPods(pods_api, http)
+        outside = Outside(
+            *(settings, cluster, pods, runtime, nvml, search, volumes, monitoring, supervisor)
+        )
+        agent = NodeAgent(outside, topology)
         closing.push_async_callback(agent.stop)
         if state.succeeds:
             await unless(stopping, agent.register())
@@ -137,30 +135,25 @@ async def serve(settings: AgentSettings) -> None:
 class NodeAgent:
     """All parts of one agent, on a node whose GPUs are known."""
 
-    def __init__(
-        self,
-        settings: AgentSettings,
-        outside: Outside,
-        topology: Topology,
-        monitoring: Monitoring,
-        supervisor: Supervisor,
-    ) -> None:
-        self._settings = settings
-        self._outside = outside
-        self._supervisor = supervisor
-        self._started = False
+    def __init__(self, outside: Outside, topology: Topology) -> None:
+        self._outside, self._settings = outside, outside.settings
+        self._supervisor, settings = outside.supervisor, outside.settings
         self._judged = asyncio.Event()
         """Whether the health of the GPUs is known."""
         cgroups = CgroupFiles.here()
         self._containers = Containers(cgroups)
-        self._peers = PodCheck(self._containers, self._owners)
-        freezer = CgroupFreezer(cgroups, self._owners, outside.cluster.terminating)
+
+        def owners(allocation: AllocationID) -> Collection[PodUID]:
+            return self._interfaces.owners(allocation)
+
+        self._peers = PodCheck(self._containers, owners)
+        freezer = CgroupFreezer(cgroups, owners, outside.cluster.terminating)
         self._legacy = LegacySockets(
             settings.virtual_manager_path,
             peers=self._peers,
             resident=self._confirmed,
             neighbours=self._containers,
-            names=NamedContainers(self._containers, outside.runtime).name_of,
+            names=outside.runtime.name_of,
             driver=outside.volumes.version,
         )
         pauses = settings.on_bypass == "pause"
@@ -170,7 +163,6 @@ class NodeAgent:
             settings.virtual_manager_path,
             turns=Turns(settings.turns_path),
             nvml=outside.nvml,
-            model_of=self._model_of,
             peers=self._peers,
             owners=self._peers,
             legacy=self._legacy,
@@ -178,7 +170,8 @@ class NodeAgent:
             freezer=freezer,
         )
         isolation = Isolations(
-            Means(self._virtual, outside.volumes),
+            self._virtual,
+            outside.volumes,
             DeviceFiles(settings.device_directory, extra=settings.extra_devices),
             AllocationFiles(
                 CdiFiles(settings.cdi_path, ALLOCATION),
@@ -186,17 +179,13 @@ class NodeAgent:
                 settings.device_plugin_cdi,
             ),
         )
-        store = GrantStore(monitoring.journal, isolation)
+        store = GrantStore(outside.monitoring.journal, isolation)
         interface = CLAIMS if settings.interface == CLAIMS else DEVICE_PLUGINS
         self._node = Node(topology, store, interface)
         self._interfaces = Interfaces(
-            self._node,
-            settings,
-            outside,
+            *(self._node, outside),
             isolation=isolation,
             containers=self._containers,
-            monitoring=monitoring,
-            supervisor=supervisor,
             cause=self._cause,
             judged=self._judged,
         )
@@ -217,13 +206,11 @@ class NodeAgent:
             lambda: self._virtual.quiet,
             withdrawn=lambda: self._managers.reason if self._managers else "",
         )
-        self._monitoring = monitoring
 
     async def register(self) -> None:
         """Register, so that the kubelet's calls come here and wait for `run`. Raises what prevents
         it."""
         await self._interfaces.start()
-        self._started = True
         await self._interfaces.registered(self._settings.wait_timeout)
         await asyncio.sleep(CONNECTED_SECONDS)
 
@@ -237,11 +224,11 @@ class NodeAgent:
             await unless(stopping, self._managers.first())
             self._supervisor.keep("other GPU managers", self._managers.run)
         await self._interfaces.take_up()
-        self._monitoring.observe(self._parts)
+        self._outside.monitoring.observe(self._parts)
+        self._supervisor.keep("cluster", partial(publish_facts, self._outside, self._interfaces))
         for name, start in self._interfaces.first.items():
             self._supervisor.keep(name, start)
-        if not self._started:
-            await self._interfaces.start()
+        await self._interfaces.start()
         self._supervisor.keep("start", self._begin)
         await unless(stopping, self._interfaces.served(self._settings.wait_timeout))
 
@@ -251,7 +238,8 @@ class NodeAgent:
         Containers keep their limits, in memory that they share with the next agent.
         """
         await self._supervisor.stop()
-        await self._interfaces.drain()
+        if claims := self._interfaces.claims:
+            await claims.plugin.drain()
         await self.stop()
 
     async def stop(self) -> None:
@@ -259,13 +247,12 @@ class NodeAgent:
         await self._supervisor.stop()
         await self._interfaces.stop()
         await self._virtual.stop()
-        await self._interfaces.close()
 
     async def _begin(self) -> None:
         """Begin all background tasks, once the journal is read and the kubelet knows of us."""
         await registered_or_late(self._interfaces)
         await self._interfaces.serve_again()
-        await self._virtual.remove_spares()
+        self._virtual.remove_leftovers()
         gc.freeze()  # the imports: 0.1 s of each full collection, amid a call
         around, node, virtual = self._outside, self._node, self._virtual
         recovery, period = self._settings.health_recovery, self._settings.health_check_period
@@ -289,7 +276,6 @@ class NodeAgent:
             **self._interfaces.tasks,
             "gpu-manager's containers": partial(serve_legacy_pods, self._legacy, node),
             "health": partial(health.watch, self._interfaces),
-            "cluster": partial(publish_facts, around, self._interfaces),
             "driver directories": partial(
                 prune_every, PRUNE_SECONDS, around.volumes, around.runtime
             ),
@@ -300,9 +286,6 @@ class NodeAgent:
     async def _withdraw(self, gpus: frozenset[GpuUUID]) -> None:
         self._node.withdraw(gpus)
         await self._interfaces.refresh()
-
-    def _owners(self, allocation: AllocationID) -> Collection[PodUID]:
-        return self._interfaces.owners(allocation)
 
     def _confirmed(self, allocation: AllocationID) -> Claimant | None:
         """Return the container of an allocation, if it is confirmed; a claim may be of several."""
@@ -315,9 +298,20 @@ class NodeAgent:
         known = self._parts.health.health.of(gpu) if self._parts.health else None
         return known.cause.text if known and known.cause else ""
 
-    def _model_of(self, uuid: GpuUUID) -> str | None:
-        gpu = self._node.topology.by_uuid(uuid)
-        return gpu.model if gpu else None
+
+def join(settings: AgentSettings) -> Cluster:
+    """Return this node's cluster; log it once where there is no API server. Raises InputError."""
+    if settings.standalone:
+        return Standalone()
+    try:
+        access = find_access(settings.kubeconfig)
+    except NoAccess as error:
+        log.info("%s: not writing labels, annotations or events", error)
+        return Standalone()
+    node = node_name(settings.hostname_override)
+    log.info("this is node %s at %s", node, access)
+    recycle = settings.recycle_failed_pods
+    return NodeCluster(KubeClient(access), node, labels=settings.node_labels, recycle=recycle)
 
 
 async def publish_facts(outside: Outside, interfaces: Interfaces) -> None:

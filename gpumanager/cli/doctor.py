@@ -9,7 +9,7 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,11 @@ from gpumanager.cli import agent
 from gpumanager.cli.flags import Flags
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.support.bundle import Source, make_bundle, sources
-from gpumanager.cli.support.inputs import observe_node
+from gpumanager.cli.support.inputs import read_inputs
 from gpumanager.doctor.about_container import about_container, find_libcuda, is_container
 from gpumanager.doctor.checks import examine, is_wrong
 from gpumanager.doctor.question import DoctorQuestion
-from gpumanager.doctor.values import Finding, ObservedNode, Verdict
+from gpumanager.doctor.values import Finding, Verdict
 
 SIGNS: Final = {
     Verdict.WELL: "[green]ok[/]",
@@ -64,12 +64,13 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
     """
     logs = agent.take_log_flags(flags)
     settings = agent.read_settings(flags)
-    node: ObservedNode | None = None
+    inputs: dict[str, Any] = {}
+    findings: tuple[Finding, ...]
     if is_container():
-        findings = tuple(about_container(DoctorQuestion(find_libcuda).answer()))
+        findings = (about_container(DoctorQuestion(find_libcuda).answer()),)
     else:
-        node = asyncio.run(observe_node(settings))
-        findings = examine(node)
+        inputs = asyncio.run(read_inputs(settings))
+        findings = examine(inputs)
     if bundle is not None:
         rows = (
             f"{one.verdict.value:6} {one.part}: {one.found}"
@@ -79,7 +80,7 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
         reports = {
             "doctor.txt": "\n".join(rows) + "\n",
             "doctor.json": _as_json(findings),
-            "inputs.json": json.dumps(asdict(node) if node else None, indent=1, default=str),
+            "inputs.json": json.dumps(inputs, indent=1, default=_of_value),
         }
         own = [Source(name, "this report", partial(str, text)) for name, text in reports.items()]
         make_bundle(bundle, [*own, *sources(settings, logs.directory)])
@@ -104,6 +105,10 @@ def command(*, as_json: bool, bundle: Path | None, **flags: Any) -> int:
         summary = f"[bold red]{wrong} wrong[/]: pods on this node would not get what they ask for."
     console.print(summary, soft_wrap=True)
     return int(is_wrong(findings))
+
+
+def _of_value(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def _as_json(findings: Sequence[Finding]) -> str:

@@ -8,12 +8,12 @@ none of them knows the pod is that an error.
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import click
@@ -24,30 +24,30 @@ from rich.text import Text
 
 from gpumanager.cli.explain_claims import ClaimAnswer, ClusterClaims, PodAnswer
 from gpumanager.cli.flags import authority_option, extender_option
-from gpumanager.cli.node_agents import BROKEN, AgentUnavailable, cause, check, fetch_node, get
 from gpumanager.cli.node_agents import DEFAULT as DEFAULT_AGENT
+from gpumanager.cli.node_agents import AgentUnavailable, check, fetch_node, get, json_object
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.dra.unallocated import NodesWithout
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import read_kubeconfig
 from gpumanager.kube.client import KubeClient
 from gpumanager.units import count_of
-from gpumanager.view import story
 from gpumanager.view.node import NodeView
-from gpumanager.view.story import pod_story, when
+from gpumanager.view.story import claim_story, pod_story, story, when
 
 ANSWER_SECONDS: Final = 10.0
 KINDS: Final = ("pod", "claim")
 EXPECTED: Final = {"pod", "time", "policy", "nodes", "fitting", "reasons", "best", "bound", "gpus"}
 
 
+Said = Mapping[str, Any]
+T = TypeVar("T")
+
+
 class NoAnswer(GpuManagerError):
-    """The extender could not be asked: where, and why not."""
+    """The extender could not be asked."""
 
     exit_status = 2
-
-    def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"{url}: {cause}")
 
 
 @click.command("explain")
@@ -95,148 +95,140 @@ def command(
     if kind == "claim":
         _explain_claim(namespace, name, agent, kubeconfig, as_json=as_json)
         return
-    path = f"/explain/{quote(namespace)}/{quote(name)}"
-    answer = get_record_or_error(extender, path, authority)
     pod = f"{namespace}/{name}"
-    node, admission = read_admission(partial(story.story, pod), agent)
-    cluster = (
-        asyncio.run(read_pod_answer(namespace, name, kubeconfig)) if kubeconfig else PodAnswer()
-    )
+    answer = get_record(extender, f"/explain/{quote(namespace)}/{quote(name)}", authority)
+    silent, node = isinstance(answer, GpuManagerError), find_node(agent)
+    admission = story(pod, node) if node else ()
+    read = partial(read_pod, namespace, name)
+    cluster = asyncio.run(ask(kubeconfig, read)) if kubeconfig else PodAnswer()
     if isinstance(answer, GpuManagerError) and not (admission or cluster.sentences):
         if agent is None:
             raise answer
-        where = node.name if node else "its node"
+        where = node.node if node else "its node"
         raise GpuManagerError(
             f"{pod}: the agent of {where} knows nothing of it: it is on another node, has ended, "
             f"or was never admitted; and the extender does not say: {answer}"
         )
     if as_json:
-        record: dict[str, Any] = {"pod": pod, "extender_error": str(answer)}
-        if not isinstance(answer, GpuManagerError):
-            record = dict(answer)
+        said: dict[str, Any] = {"pod": pod, "extender_error": str(answer)}
+        said = said if isinstance(answer, GpuManagerError) else dict(answer)
         if node is not None and admission:
-            record["admission"] = {
-                "node": node.name,
-                "containers": [one.document for one in node.grants if one.is_for(pod)],
-                "events": [one.document for one in node.events if one.is_for(pod)],
-                "sentences": list(admission),
-            }
-        record |= {"cluster": list(cluster.sentences)} if cluster.sentences else {}
+            said["admission"] = {"node": node.node, **_documents(pod, node)}
+            said["admission"]["sentences"] = list(admission)
+        said |= {"cluster": list(cluster.sentences)} if cluster.sentences else {}
         if cluster.claims:
-            record["claims"] = [one.as_json() for one in cluster.claims]
-        click.echo(json.dumps(record))
+            said["claims"] = [one.as_json() for one in cluster.claims]
+        click.echo(json.dumps(said))
         return
-    rows = [(one.name, _with_node(one, node), one.reasons) for one in cluster.claims]
     # The extender may never have been asked about a pod that has its GPUs by claims.
-    grants = node.grants if node else ()
+    grants = node.containers if node else ()
     by_claims = cluster.uses_claims or any(one.claim and one.is_for(pod) for one in grants)
-    silent = isinstance(answer, GpuManagerError) and by_claims
-    print_answers(pod, None if silent else answer, admission, cluster.sentences, rows)
+    print_answers(
+        pod,
+        None if silent and by_claims else answer,
+        [
+            ("In the cluster", cluster.sentences, ()),
+            *((f"Claim {one.name}", _with_node(one, node), one.reasons) for one in cluster.claims),
+            ("On its node", admission, ()),
+        ],
+    )
 
 
 def _explain_claim(
     namespace: str, name: str, agent: str | None, kubeconfig: Path | None, *, as_json: bool
 ) -> None:
-    claim = f"{namespace}/{name}"
-    node, admission = read_admission(partial(story.claim_story, claim), agent)
-    found = asyncio.run(read_claim_answer(namespace, name, kubeconfig)) if kubeconfig else None
+    claim, found = f"{namespace}/{name}", None
+    node = find_node(agent)
+    admission = claim_story(claim, node) if node else ()
+    if kubeconfig:
+        question = partial(ClusterClaims.of_claim, namespace=namespace, name=name)
+        found = asyncio.run(ask(kubeconfig, lambda client: question(ClusterClaims(client))))
     if found is None and not admission:
-        where = node.name if node else "this node"
+        where = node.node if node else "this node"
         raise GpuManagerError(
             f"claim {claim}: the agent of {where} has not prepared it; name --kubeconfig, so that "
             "the API server is asked"
         )
     found = found or ClaimAnswer(claim, ())
-    sentences = _with_node(found, node)
+    found = replace(found, sentences=_with_node(found, node))
     if as_json:
-        record = replace(found, sentences=sentences).as_json()
-        click.echo(json.dumps({**record, "admission": list(admission)}))
+        click.echo(json.dumps({**found.as_json(), "admission": list(admission)}))
         return
-    print_answers("", None, admission, (), [(claim, sentences, found.reasons)])
+    told = (f"Claim {claim}", found.sentences, found.reasons)
+    print_answers("", None, [told, ("On its node", admission, ())])
+
+
+def _documents(pod: str, node: NodeView) -> dict[str, Any]:
+    """Return what the node's document has of a pod, as it is there."""
+    containers = zip(node.containers, node.document["containers"], strict=True)
+    events = zip(node.events, node.document["events"], strict=True)
+    return {
+        "containers": [said for one, said in containers if one.is_for(pod)],
+        "events": [said for one, said in events if one.subject.startswith(f"{pod}/")],
+    }
 
 
 def _with_node(claim: ClaimAnswer, node: NodeView | None) -> tuple[str, ...]:
     """Add what the agent's books have, where it is the agent of the claim's node."""
-    if node is None or claim.pool != node.name:
+    if node is None or claim.pool != node.node:
         return claim.sentences
-    prepared = any(one.claim == claim.name for one in node.grants)
+    prepared = any(one.claim_name == claim.name for one in node.containers)
     said = "It is prepared" if prepared else "It is not prepared"
-    return (*claim.sentences, f"{said} on node {node.name}.")
+    return (*claim.sentences, f"{said} on node {node.node}.")
 
 
-def get_record_or_error(
-    url: str, path: str, authority: Path | None
-) -> Mapping[str, Any] | GpuManagerError:
+def get_record(url: str, path: str, authority: Path | None) -> Said | GpuManagerError:
     """Return the extender's record, or why there is none; raises InputError for a bad URL."""
     check(url, "--extender")
     try:
         status, body = get(url, path, seconds=ANSWER_SECONDS, authority=authority)
-    except TimeoutError as error:
-        return NoAnswer(url, cause(error, ANSWER_SECONDS))
-    except BROKEN as error:
-        return NoAnswer(url, f"cannot ask the extender: {cause(error, ANSWER_SECONDS)}")
-    try:
-        record = json.loads(body)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        return NoAnswer(url, f"answered {status}, but not as an extender does")
-    if status != HTTPStatus.OK:
+    except GpuManagerError as error:
+        return NoAnswer(f"{url}: cannot ask the extender: {error}")
+    record = json_object(body)
+    if record and status != HTTPStatus.OK:
         return GpuManagerError(str(record.get("Error") or f"the extender answered {status}"))
     if EXPECTED - record.keys():
-        return NoAnswer(url, "answers, but not as this version's extender does")
+        return NoAnswer(f"{url}: answers {status}, but not as this version's extender does")
     return record
 
 
-def read_admission(
-    describe: Callable[[NodeView], tuple[str, ...]], agent: str | None
-) -> tuple[NodeView | None, tuple[str, ...]]:
-    """Return what the agent has, described; raises InputError, and AgentUnavailable if named.
-
-    The one on this machine is tried unasked, and need not have anything.
-    """
+def find_node(agent: str | None) -> NodeView | None:
+    """Return what the agent has; raises InputError, and AgentUnavailable if it was named. The one
+    on this machine is tried unasked."""
     url = check(agent or DEFAULT_AGENT, "--agent")
     try:
-        node = fetch_node(url)
+        return fetch_node(url)
     except GpuManagerError as error:
         if agent is None:
-            return None, ()
+            return None
         raise AgentUnavailable(url, str(error)) from error
-    return node, describe(node)
 
 
-async def read_claim_answer(namespace: str, name: str, kubeconfig: Path) -> ClaimAnswer:
-    """Return what the API server has about a claim; raises as `read_pod_answer`."""
+async def ask(kubeconfig: Path, question: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """Ask the API server; raises InputError, ApiRefused, ApiUnavailable."""
     async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:
-        return await ClusterClaims(client).of_claim(namespace, name)
+        return await question(client)
 
 
-async def read_pod_answer(namespace: str, name: str, kubeconfig: Path) -> PodAnswer:
-    """Return what the API server has about a pod; raises InputError, ApiRefused, ApiUnavailable."""
+async def read_pod(namespace: str, name: str, client: KubeClient) -> PodAnswer:
+    """Return what the API server has about a pod."""
     pods = f"/api/v1/namespaces/{namespace}"
     about = {"fieldSelector": f"involvedObject.name={name}", "limit": 200}
-    async with KubeClient(read_kubeconfig(kubeconfig), agent="gpumanager-explain") as client:
-        found = await client.get(f"{pods}/pods/{name}")
-        events = await client.get(f"{pods}/events", **about)
-        answer = await ClusterClaims(client).of_pod(found)
-    items = events.get("items") or ()
-    sentences = pod_story(found, [one for one in items if isinstance(one, dict)])
-    return replace(answer, sentences=(*answer.sentences, *sentences))
-
-
-Said = Mapping[str, Any]
+    found = await client.get(f"{pods}/pods/{name}")
+    events = await client.get(f"{pods}/events", **about)
+    answer = await ClusterClaims(client).of_pod(found)
+    items = [one for one in events.get("items") or () if isinstance(one, dict)]
+    return replace(answer, sentences=(*answer.sentences, *pod_story(found, items)))
 
 
 def print_answers(
     pod: str,
     extender: Said | GpuManagerError | None,
-    admission: Sequence[str],
-    cluster: Sequence[str],
-    claims: Sequence[tuple[str, Sequence[str], Sequence[NodesWithout]]] = (),
+    sections: Sequence[tuple[str, Sequence[str], Sequence[NodesWithout]]] = (),
 ) -> None:
     """Print all of it. extender: its record, or why there is none; None where it is not asked for.
-    admission: by the node's agent. claims: name, sentences, and why each is not allocated. pod:
-    empty where claims alone are explained."""
+    sections: title, sentences, and why a claim is not allocated. pod: empty where claims alone are
+    explained."""
     console = OutputConsole()
     if extender is None or isinstance(extender, GpuManagerError):
         if pod:
@@ -245,27 +237,17 @@ def print_answers(
             console.print(Text(f"The extender does not say: {extender}", style="dim"))
     else:
         print_explanation(console, extender)
-    node, api = ("On its node", admission), ("In the cluster", cluster)
-    told = [(f"Claim {name}", said, reasons) for name, said, reasons in claims]
-    for title, sentences, reasons in ((*api, ()), *told, (*node, ())):
+    for title, sentences, reasons in sections:
         if sentences:
             console.print(Text(f"\n{title}", style="bold"))
         for line in sentences:
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
         if reasons:
-            console.print(
-                _reasons(
-                    [
-                        asdict(one)
-                        | (
-                            {"reason": f"request {one.request}: {one.reason}"}
-                            if one.request
-                            else {}
-                        )
-                        for one in reasons
-                    ]
-                )
-            )
+            rows = [asdict(one) for one in reasons]
+            for row in rows:
+                if row["request"]:
+                    row["reason"] = f"request {row['request']}: {row['reason']}"
+            console.print(_reasons(rows))
 
 
 def print_explanation(console: OutputConsole, said: Said) -> None:

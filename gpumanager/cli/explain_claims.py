@@ -5,9 +5,8 @@ told; everything else is.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from http import HTTPStatus
 from typing import Any, Final
 
 from gpumanager.dra.unallocated import ClusterGpus, NodesWithout, offered_gpus, why_not_allocated
@@ -70,35 +69,47 @@ class ClusterClaims:
     async def of_pod(self, pod: Object) -> PodAnswer:
         """Return sentences about the pod, and an answer for each of its claims that exists."""
         namespace = (pod.get("metadata") or {}).get("namespace", "")
+        status, objects = pod.get("status") or {}, f"{API}/namespaces/{namespace}"
         entries = [*((pod.get("spec") or {}).get("resourceClaims") or ())]
         # The claim that the scheduler made for extended resources.
-        extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-        if name := extended.get("resourceClaimName"):
+        if name := (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"):
             entries.append({"name": "extended resources", "resourceClaimName": name})
-        used, objects = [], f"{API}/namespaces/{namespace}"
+        names, claims, missing, unmade = dict[str, str](), list[Object](), list[str](), False
         for entry in entries:
-            template = entry.get("resourceClaimTemplateName") or ""
-            names = claim_names({"resourceClaims": [entry]}, pod.get("status") or {})
-            name = names.get(entry["name"], "")
-            claim = await self._get(f"{objects}/resourceclaims/{name}") if name else None
-            path = f"{objects}/resourceclaimtemplates/{template}"
-            exists = not template or claim is not None or await self._get(path) is not None
-            used.append(UsedClaim(entry["name"], claim, name, template, exists))
-        found = tuple([await self._answer(one.claim) for one in used if one.claim is not None])
-        sentences = claims_of_pod(pod, used)
-        if any(one.claim is None and one.template for one in used):
+            template = entry.get("resourceClaimTemplateName")
+            name = claim_names({"resourceClaims": [entry]}, status).get(entry["name"], "")
+            names[entry["name"]] = name or f"of template {template}"
+            claim = await self._client.find(f"{objects}/resourceclaims/{name}") if name else None
+            if claim is not None:
+                claims.append(claim)
+            elif template and await self._client.find(
+                f"{objects}/resourceclaimtemplates/{template}"
+            ):
+                missing.append(
+                    f"No claim was made of template {template} yet: kube-controller-manager makes "
+                    "it; events of the pod say what keeps it from that, such as a quota."
+                )
+            else:
+                what = f"Template {template}" if template else f" {name}"
+                missing.append(
+                    f"ResourceClaim{what} does not exist in the pod's namespace: the pod waits "
+                    "until somebody creates it."
+                )
+            unmade |= bool(template and claim is None)
+        found = tuple([await self._answer(claim) for claim in claims])
+        if unmade:
             quotas: tuple[Object, ...] = ()
             with contextlib.suppress(ApiRefused):
                 quotas = await self._list(f"/api/v1/namespaces/{namespace}/resourcequotas")
             for one in quotas:
-                status = one.get("status") or {}
-                used_up = status.get("used") or {}
-                sentences += tuple(
+                used_up = (one.get("status") or {}).get("used") or {}
+                missing += [
                     f"ResourceQuota {one['metadata']['name']} is used up: {key} {most} of {most}."
-                    for key, most in (status.get("hard") or {}).items()
+                    for key, most in ((one.get("status") or {}).get("hard") or {}).items()
                     if ("resourceclaim" in key or "deviceclass" in key) and used_up.get(key) == most
-                )
-        return PodAnswer(sentences, found, bool(used))
+                ]
+        sentences = (*claims_of_pod(pod, names), *map(printable, missing))
+        return PodAnswer(sentences, found, bool(entries))
 
     async def of_claim(self, namespace: str, name: str) -> ClaimAnswer:
         """Return the answer for a claim. Raises ApiRefused, ApiUnavailable."""
@@ -129,14 +140,6 @@ class ClusterClaims:
             unknown = f"Why no node has room is not told: {error}"
             return ClaimAnswer(name, (*claim_sentences(claim, ()), unknown))
 
-    async def _get(self, path: str) -> Any:
-        try:
-            return await self._client.get(path)
-        except ApiRefused as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
-
     async def _list(self, path: str, fields: str = "") -> tuple[Object, ...]:
         if path not in self._lists:
             found: list[Object] = []
@@ -166,46 +169,15 @@ SELECTOR_LETTERS: Final = 100
 """Letters of a selector that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsedClaim:
-    """One entry of a pod's `resourceClaims`. claim: None where it is not there. template: its name,
-    where the claim comes of one, and whether that is there.
-    """
-
-    name: str
-    claim: Object | None
-    claim_name: str = ""
-    template: str = ""
-    template_exists: bool = True
-
-
-def claims_of_pod(pod: Object, claims: Sequence[UsedClaim]) -> tuple[str, ...]:
-    """Return which container uses which claim, and what is wrong with those."""
+def claims_of_pod(pod: Object, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return which container uses which claim, and devices that are ill. names: of the claims, by
+    those that the pod has for them."""
     lines, spec = [], pod.get("spec") or {}
-    names = {one.name: one.claim_name or f"of template {one.template}" for one in claims}
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for used in (container.get("resources") or {}).get("claims") or ():
             request = f"request {used['request']}" if used.get("request") else "all its requests"
             claim = names.get(used["name"], used["name"])
             lines.append(f"Container {container['name']} uses claim {claim} ({request}).")
-    for one in claims:
-        if one.claim is not None:
-            continue
-        if not one.template_exists:
-            lines.append(
-                f"ResourceClaimTemplate {one.template} does not exist in the pod's namespace: the "
-                "pod waits until somebody creates it."
-            )
-        elif one.template:
-            lines.append(
-                f"No claim was made of template {one.template} yet: kube-controller-manager makes "
-                "it; events of the pod say what keeps it from that, such as a quota."
-            )
-        else:
-            lines.append(
-                f"ResourceClaim {one.claim_name} does not exist in the pod's namespace: the pod "
-                "waits until somebody creates it."
-            )
     lines += [
         f"Container {container['name']}: {resource['name']} is {health}"
         + (f": {device['message']}." if device.get("message") else ".")

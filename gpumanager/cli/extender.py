@@ -6,8 +6,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,12 +34,11 @@ from gpumanager.placement.preference import (
     read_gpu_policy,
     read_preference,
 )
-from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.sources import Files
+from gpumanager.scheduler.certificates.keeper import Files, Keeper
 from gpumanager.scheduler.certificates.x509 import CertificateTrouble
-from gpumanager.scheduler.extender.role import RoleLabel
+from gpumanager.scheduler.extender.role import label_role
 from gpumanager.scheduler.extender.server import ExtenderServer
-from gpumanager.scheduler.extender.service import Election, Extender
+from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.http.server import Bounds, Clients
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
 from gpumanager.scheduler.quota.rules import QuotaCollector, QuotaRules
@@ -53,32 +52,30 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """address, port: where we listen. certificate, key: for TLS; None: plain HTTP.
+    """The flags. address, port: where we listen. max_body: MiB.
 
-    client_authority: of the certificates that callers have to show. client_names: those that they
-    may have. anonymous_read: pages need no certificate. schedulers: whose pods are bound.
-    claims: nodes are scored for pods with claims. quota: namespace and name of the ConfigMap with
-    GPU quotas; None: there are none.
+    client_authority: of the certificates that callers have to show. quota: namespace and name of
+    the ConfigMap with GPU quotas; None: there are none.
     """
 
     address: str
     port: int
-    kubeconfig: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    client_authority: Path | None = None
-    client_names: tuple[str, ...] = ()
-    anonymous_read: bool = False
-    schedulers: tuple[str, ...] = ()
-    leader_elect: bool = True
-    lease_namespace: str = "kube-system"
-    lease_name: str = "gpu-manager-extender"
-    identity: str = ""
-    max_body: int = 16
-    policy: str = ""
-    gpu_policy: str = ""
-    claims: bool = False
-    quota: tuple[str, str] | None = None
+    kubeconfig: Path | None
+    certificate: Path | None
+    key: Path | None
+    client_authority: Path | None
+    client_names: tuple[str, ...]
+    anonymous_read: bool
+    schedulers: tuple[str, ...]
+    leader_elect: bool
+    lease_namespace: str
+    lease_name: str
+    identity: str
+    max_body: int
+    policy: str
+    gpu_policy: str
+    claims: bool
+    quota: tuple[str, str] | None
 
 
 @click.command("extender", cls=Flags)
@@ -155,12 +152,16 @@ class ExtenderSettings:
 @click.option(
     "--policy",
     metavar="POLICY",
+    default="",
+    show_default=False,
     help=f"Node policy of pods that set none: {', '.join(NAMES)}; by default "
     f"{DEFAULT_POLICY}. Several by weight: least-waste=0.7,topology=0.3; or numa=strict.",
 )
 @click.option(
     "--gpu-policy",
     metavar="POLICY",
+    default="",
+    show_default=False,
     help="Policy for the GPU of a share on the chosen node; by default the node policy.",
 )
 @click.option(
@@ -191,12 +192,10 @@ def command(
 ) -> None:
     """Serve kube-scheduler's calls for pods with GPUs: filter, prioritize, bind and preempt."""
     start_logging(LogFlags(level=level, format=format))
-    host, port = read_address(address)
-    given = {name: value for name, value in flags.items() if value is not None}
-    given.setdefault("lease_namespace", own_namespace())
-    given.setdefault("identity", own_name())
+    flags["lease_namespace"] = flags["lease_namespace"] or own_namespace()
+    flags["identity"] = flags["identity"] or own_name()
     settings = ExtenderSettings(
-        host, port, kubeconfig=None if incluster_mode else kubeconfig, **given
+        *read_address(address), None if incluster_mode else kubeconfig, **flags
     )
     if (settings.certificate is None) != (settings.key is None):
         raise InputError("--tls-cert-file", "needs --tls-private-key-file, and the other way round")
@@ -254,22 +253,20 @@ async def serve(settings: ExtenderSettings) -> None:
             cause = f"no certificate to serve with: {error}"
             raise InputError(settings.certificate, cause) from error
     api = KubeClient(find_access(settings.kubeconfig), agent="gpumanager-extender")
-    pod = os.environ.get("POD_NAME")
-    label = RoleLabel(api, own_namespace(), pod) if pod and settings.leader_elect else None
     quota = events = rules = None
     if settings.quota is not None:
         events = QuotaEvents(api, settings.identity)
         quota = QuotaKeeper(api, *settings.quota, report=events.record)
         rules = QuotaRules(quota.known)
-    election = _election(settings, api, label)
     supervisor = Supervisor()
+    lease = settings.lease_namespace, settings.lease_name, settings.identity
     extender = Extender(
         api,
         preference=preference,
         rules=rules,
         schedulers=frozenset(settings.schedulers),
         claims=settings.claims,
-        election=election,
+        election=partial(LeaderElection, api, *lease) if settings.leader_elect else None,
         skipped=supervisor.skipped,
     )
     names = frozenset(settings.client_names)
@@ -288,8 +285,10 @@ async def serve(settings: ExtenderSettings) -> None:
         raise GpuManagerError(f"cannot listen on {where}: {error.strerror or error}") from error
     scheme = "https" if tls else "http"
     log.info("listening on %s://%s:%d", scheme, settings.address or socket.gethostname(), port)
-    others = {"certificate": certificate, "role": label, "quota": quota, "quota events": events}
+    others = {"certificate": certificate, "quota": quota, "quota events": events}
     tasks = extender.tasks() | {name: one.run for name, one in others.items() if one is not None}
+    if settings.leader_elect and (pod := os.environ.get("POD_NAME")):
+        tasks["role"] = partial(label_role, api, own_namespace(), pod, extender.election)
     freezing = asyncio.create_task(freeze_first_lists(extender))
     stopping = asyncio.Event()
     for number in STOP_SIGNALS:
@@ -312,21 +311,3 @@ async def freeze_first_lists(extender: "Extender") -> None:
     await extender.nodes.listed.wait()
     await extender.pods.listed.wait()
     gc.freeze()
-
-
-def _election(
-    settings: ExtenderSettings, api: KubeClient, label: RoleLabel | None
-) -> Callable[[Callable[[bool], None]], Election] | None:
-    if not settings.leader_elect:
-        return None
-
-    def elect(changed: Callable[[bool], None]) -> LeaderElection:
-        def publish(leads: bool) -> None:  # noqa: FBT001
-            changed(leads)
-            if label is not None:
-                label.leads(leads)
-
-        where = settings.lease_namespace, settings.lease_name
-        return LeaderElection(api, *where, settings.identity, changed=publish)
-
-    return elect

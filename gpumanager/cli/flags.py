@@ -13,7 +13,6 @@ from typing import Any, Final
 import click
 
 from gpumanager.cli.logs import FORMATS
-from gpumanager.settings import NOT_USED_YET
 
 BOOLEAN: Final[Mapping[str, Any]] = {
     "type": bool,
@@ -31,7 +30,7 @@ _SHORT: Final = re.compile(r"^(-[a-z])=")
 class Flags(click.Command):
     """A command that takes `_` for `-` in the names of its flags, as gpu-manager does.
 
-    `--name=` means what leaving it out does. What a flag is not good for yet is in its help.
+    `--name=` means what leaving it out does.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -43,14 +42,6 @@ class Flags(click.Command):
             elif not _EMPTY.fullmatch(word):
                 given.append(name.replace("_", "-") + equals + value)
         return super().parse_args(ctx, given)
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = super().get_params(ctx)
-        for param in params:
-            reason = NOT_USED_YET.get((param.name or "").replace("_", "-"))
-            if isinstance(param, click.Option) and reason:
-                param.help = f"Accepted, not used: {reason}."
-        return params
 
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

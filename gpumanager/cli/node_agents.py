@@ -20,9 +20,8 @@ from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.view.node import NodeView, Seen, read_node
 
 MOST_BYTES: Final = 16 << 20
-
-BROKEN: Final = (OSError, ValueError, aiohttp.ClientError)
-"""What `get` raises where there is no answer; TimeoutError is one of them."""
+DEFAULT: Final = "http://localhost:5678"
+AGENT_SECONDS: Final = 4.0
 
 
 def check(url: str, flag: str) -> str:
@@ -37,10 +36,12 @@ def check(url: str, flag: str) -> str:
     return url
 
 
-def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -> tuple[int, bytes]:
+def get(
+    url: str, path: str, *, seconds: float = AGENT_SECONDS, authority: Path | None = None
+) -> tuple[int, bytes]:
     """Return status and body. authority: the CA of the server; None: those of the system.
 
-    Not from within a running loop. Raises BROKEN.
+    Not from within a running loop. Raises GpuManagerError, with the cause alone.
     """
 
     async def ask() -> tuple[int, bytes]:
@@ -57,22 +58,27 @@ def get(url: str, path: str, *, seconds: float, authority: Path | None = None) -
                     raise ValueError(f"an answer of more than {MOST_BYTES} bytes")
             return answer.status, bytes(body)
 
-    return asyncio.run(ask())
+    try:
+        return asyncio.run(ask())
+    except TimeoutError as error:
+        raise GpuManagerError(f"no answer within {seconds:g} s") from error
+    except (OSError, ValueError, aiohttp.ClientError) as error:
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        number = getattr(error, "errno", None) or 0
+        if number > 0 and not isinstance(error, aiohttp.ClientSSLError):  # its own is OpenSSL's
+            said = os.strerror(number)
+        raise GpuManagerError(said) from error
 
 
-def cause(error: BaseException, seconds: float) -> str:
-    """Return why there was no answer, in a few words."""
-    if isinstance(error, TimeoutError):
-        return f"no answer within {seconds:g} s"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return str(error)  # its errno is OpenSSL's
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
-        return os.strerror(error.errno)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return a JSON object; empty where that is none."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-DEFAULT: Final = "http://localhost:5678"
-AGENT_SECONDS: Final = 4.0
 ADVICE: Final = (
     "run it on the node or in the agent's pod, or say where the agent serves: "
     "--agent http://HOST:PORT (its --query-addr and --query-port)"
@@ -104,10 +110,7 @@ agents_option: Final = click.option(
 
 def fetch(url: str, path: str) -> bytes:
     """Return what an agent serves there; raises GpuManagerError, with the cause alone."""
-    try:
-        status, body = get(url, path, seconds=AGENT_SECONDS)
-    except BROKEN as error:
-        raise GpuManagerError(cause(error, AGENT_SECONDS)) from error
+    status, body = get(url, path)
     if status == HTTPStatus.NOT_FOUND:
         raise GpuManagerError(f"has no {path}: is it an agent, and as new as this command?")
     if status != HTTPStatus.OK:
@@ -116,20 +119,9 @@ def fetch(url: str, path: str) -> bytes:
     return body
 
 
-def fetch_json(url: str, path: str) -> dict[str, Any]:
-    """Return the JSON object that it serves there; raises GpuManagerError, with the cause alone."""
-    try:
-        found = json.loads(fetch(url, path))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise GpuManagerError(f"the answer to {path} is not a JSON object")
-    return found
-
-
 def fetch_node(url: str) -> NodeView:
     """Return its node; raises GpuManagerError, with the cause alone."""
-    return read_node(fetch_json(url, "/api/node"))
+    return read_node(json_object(fetch(url, "/api/node")))
 
 
 def list_nodes(
@@ -149,8 +141,3 @@ def list_nodes(
         else:
             found.append(Seen(url, answer, clock()))
     return tuple(found)
-
-
-def first_trouble(nodes: Sequence[Seen]) -> AgentUnavailable | None:
-    """Return an error for the first that did not answer."""
-    return next((AgentUnavailable(one.agent, one.trouble) for one in nodes if one.away), None)

@@ -7,50 +7,56 @@ leaves. Among equally good nodes chance decides, or with `--ties names` their na
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, pstdev
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gpumanager.cli.output.console import OutputConsole
-from gpumanager.errors import InputError
 from gpumanager.placement import policies
 from gpumanager.placement.slice_score import SliceScore
 from gpumanager.placement.values import FreeNode
-from gpumanager.sim.trace.chart import chart, mean_curve
-from gpumanager.sim.trace.loader import read_nodes, read_pods
-from gpumanager.sim.trace.outcome import Recorder, ReplayOutcome, Step
-from gpumanager.sim.trace.replay import Replay
-from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
-from gpumanager.sim.trace.workload import TracePod, arrange
+from gpumanager.sim.replay import Replay, Step
+from gpumanager.sim.trace import (
+    MIXES,
+    TracePod,
+    arrange,
+    make_nodes,
+    make_pods,
+    read_nodes,
+    read_pods,
+)
 
 POLICIES: Final = MappingProxyType({**policies.POLICIES, "claims": SliceScore()})
 """Those of the scheduler; `claims`: where GPUs are asked for by claims."""
-FULL: Final = 100.0
-LINE_SECONDS: Final = 5.0
-"""Between two lines of progress where standard error is no terminal."""
+LINE_SECONDS: Final = 2.0
+"""Between two lines of progress on standard error."""
 LARGEST_LOAD: Final = 10.0
-ABREAST: Final = 4
-"""Policies whose names fit beside each other on 80 columns."""
 CSV: Final = click.Path(path_type=Path)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One policy on one order of the pods. seconds: that it took to decide."""
+class Run(NamedTuple):
+    """One policy on one order of the pods. at_full: allocation when 100 % had been asked for; None
+    where less was. models: the allocation of each model of GPU. seconds: that it took to decide."""
 
     policy: str
     seed: int
     load: float
-    outcome: ReplayOutcome
+    steps: Sequence[Step]
+    allocation: float
+    at_full: float | None
+    models: dict[str, float]
     seconds: float
+
+    @property
+    def placed(self) -> int:
+        return sum(step.placed for step in self.steps)
 
 
 @click.command("replay")
@@ -106,9 +112,6 @@ class Run:
     show_default=True,
     help="Which of equally good nodes gets the pod.",
 )
-@click.option(
-    "--plot", metavar="SVG", type=CSV, help="Write a plot of allocation against load to this file."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one line for each run.")
 def command(  # noqa: PLR0917 - one for each option
     pods_path: Path | None,
@@ -119,15 +122,12 @@ def command(  # noqa: PLR0917 - one for each option
     seeds: Sequence[int],
     load: float,
     ties: str,
-    plot: Path | None,
     *,
     as_json: bool,
 ) -> None:
     """Replay a GPU cluster trace against the placement policies."""
     if math.isnan(load):
         raise click.BadParameter("write a number, not nan", param_hint="--load")
-    if plot is not None:
-        draw(plot, ())  # rather now than after minutes of work
     runs = []
     for seed in seeds:
         nodes, pods = read_trace(pods_path, nodes_path, synthetic, count, seed)
@@ -138,8 +138,6 @@ def command(  # noqa: PLR0917 - one for each option
             runs.append(run)
             if as_json:
                 click.echo(json.dumps(as_fields(run)))
-    if plot is not None:
-        draw(plot, runs)
     if not as_json:
         print_report(runs)
 
@@ -158,108 +156,66 @@ def read_trace(
     return read_nodes(nodes), read_pods(pods)
 
 
-def run_replay(
-    replay: Replay,
-    name: str,
-    load: float,
-    *,
-    steps: Iterable[Step] | None = None,
-    recorder: Recorder | None = None,
-    total: int | None = None,
-) -> Run:
-    """Run it to its end and show how far it is. steps, recorder, total: of another procedure."""
-    recorder = recorder or Recorder(replay.workload)
-    title, began = f"{name}, seed {replay.seed}", time.perf_counter()
-    total = total or len(replay.workload.pods)
-    columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    console = OutputConsole(progress=True)
-    # A bar on standard error where that is a terminal, else a line now and then.
-    shown, printed = console.is_terminal, time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task(title, total=total)
-        for done, step in enumerate(steps or replay.run(), start=1):
-            recorder.saw(step)
-            if done % 50 == 0:
-                bar.update(task, completed=done)
-                if not shown and time.monotonic() - printed >= LINE_SECONDS:
-                    printed = time.monotonic()
-                    click.echo(f"{title}: {done:,} of {total:,} pods", err=True)
-    outcome = recorder.outcome(replay.rooms)
-    return Run(name, replay.seed, load, outcome, time.perf_counter() - began)
+def run_replay(replay: Replay, name: str, load: float, steps: Iterable[Step] | None = None) -> Run:
+    """Run it to its end and show how far it is. steps: of another procedure than its own."""
+    done: list[Step] = []
+    began = printed = time.perf_counter()
+    for step in steps or replay.run():
+        done.append(step)
+        if len(done) % 50 == 0 and time.perf_counter() - printed >= LINE_SECONDS:
+            printed = time.perf_counter()
+            how = f"{len(done):,} pods, {step.allocated:.0f} % allocated"
+            click.echo(f"{name}, seed {replay.seed}: {how}", err=True)
+    seconds = time.perf_counter() - began
+    at_full = next((step.allocated for step in done if step.asked >= 100), None)  # noqa: PLR2004
+    models = allocation_by_model(replay.rooms)
+    return Run(name, replay.seed, load, done, done[-1].allocated, at_full, models, seconds)
+
+
+def allocation_by_model(rooms: Sequence[FreeNode]) -> dict[str, float]:
+    """Return percent of the GPUs' cores allocated, by model; those with most GPUs first."""
+    gpus, free = Counter[str](), Counter[str]()
+    for room in rooms:
+        gpus[room.model] += len(room.gpus)
+        free[room.model] += sum(gpu.cores for gpu in room.gpus)
+    return {
+        model: round(100 - free[model] / count, 3) for model, count in gpus.most_common() if count
+    }
 
 
 def as_fields(run: Run) -> dict[str, object]:
-    """Return the fields for scripts. Allocation at 100 % is null where less was asked for."""
-    outcome, at_full = run.outcome, run.outcome.at(FULL)
+    """Return the fields for scripts."""
     return {
         "policy": run.policy,
         "seed": run.seed,
         "load": run.load,
-        "pods": outcome.pods,
-        "placed": outcome.placed,
-        "gpu_allocation_percent": round(outcome.allocation_percent, 3),
-        "gpu_allocation_percent_at_100": None if at_full is None else round(at_full, 3),
-        "gpu_allocation_percent_by_model": {
-            model: round(percent, 3) for model, (_, percent) in outcome.models.items()
-        },
-        "decisions_per_second": round(outcome.pods / run.seconds),
+        "pods": len(run.steps),
+        "placed": run.placed,
+        "gpu_allocation_percent": round(run.allocation, 3),
+        "gpu_allocation_percent_at_100": None if run.at_full is None else round(run.at_full, 3),
+        "gpu_allocation_percent_by_model": run.models,
+        "decisions_per_second": round(len(run.steps) / run.seconds),
     }
 
 
-def draw(path: Path, runs: Sequence[Run]) -> None:
-    """Draw the mean over the seeds, for each policy."""
-    if path.suffix.lower() != ".svg":
-        raise click.BadParameter(
-            f"{path} must end in .svg: the plot is an SVG file", param_hint="--plot"
-        )
-    grouped = {name: [run.outcome.curve for run in of] for name, of in by_policy(runs)}
-    curves = {name: mean_curve(some) for name, some in grouped.items() if all(some)}
-    try:
-        path.write_text(chart(curves), encoding="utf-8")
-    except OSError as error:
-        raise InputError(path, f"cannot be written: {error.strerror}") from error
-
-
-def by_policy(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """Group runs by policy, in the order in which they were asked for."""
-    grouped: dict[str, list[Run]] = {}
-    for run in runs:
-        grouped.setdefault(run.policy, []).append(run)
-    return list(grouped.items())
-
-
 def print_report(runs: Sequence[Run]) -> None:
-    """Print allocation by policy, and by model of GPU."""
-    console, grouped = OutputConsole(), by_policy(runs)
+    """Print allocation by policy."""
     table = Table(box=SIMPLE_HEAD, title="GPUs allocated, percent", pad_edge=False)
     table.add_column("policy")
     load = f"at {100 * runs[0].load:g} %"
     for column in ("seeds", "at 100 %", load, "sd", "placed", "decisions/s"):
         table.add_column(column, justify="right")
-    for name, of_policy in grouped:
-        full = [percent for run in of_policy if (percent := run.outcome.at(100)) is not None]
-        last = [run.outcome.allocation_percent for run in of_policy]
-        pods = sum(run.outcome.pods for run in of_policy)
+    for name in dict.fromkeys(run.policy for run in runs):
+        of_policy = [run for run in runs if run.policy == name]
+        full = [run.at_full for run in of_policy if run.at_full is not None]
+        last, pods = [run.allocation for run in of_policy], sum(len(run.steps) for run in of_policy)
         table.add_row(
             name,
             str(len(of_policy)),
             f"{mean(full):.2f}" if full else "-",
             f"{mean(last):.2f}",
             f"{pstdev(last):.2f}",
-            f"{sum(run.outcome.placed for run in of_policy)} of {pods}",
+            f"{sum(run.placed for run in of_policy)} of {pods}",
             f"{pods / sum(run.seconds for run in of_policy):.0f}",
         )
-    console.print(table)
-    for start in range(0, len(grouped), ABREAST):
-        abreast = grouped[start : start + ABREAST]
-        table = Table(box=SIMPLE_HEAD, title="by model of GPU, percent", pad_edge=False)
-        table.add_column("model")
-        for column in ("GPUs", *(name for name, _ in abreast)):
-            table.add_column(column, justify="right")
-        for model, (gpus, _) in abreast[0][1][0].outcome.models.items():
-            known = [
-                [one.outcome.models[model][1] for one in some if model in one.outcome.models]
-                for _, some in abreast
-            ]
-            table.add_row(model, str(gpus), *(f"{mean(percents):.2f}" for percents in known))
-        console.print(table)
+    OutputConsole().print(table)

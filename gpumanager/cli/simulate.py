@@ -11,7 +11,7 @@ import re
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,11 +34,12 @@ from gpumanager.sim.host_watch import HostWatch
 from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.machines import load_machine, machine_names
-from gpumanager.sim.manifest.pods import ApiObject, Manifest, Pod, read_manifest
+from gpumanager.sim.manifest.pods import Manifest, read_manifest
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.restarting import keep_running
 from gpumanager.sim.results import ContainerResult
 
+Verdicts = dict[str, Decision]
 WEBHOOK: Final = AdmissionPolicy()
 """How a webhook judges by default."""
 
@@ -55,18 +56,19 @@ SERVE_PORT: Final = DEFAULT_PORT
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """timeout: seconds until it is given up. stop_after: seconds after which containers that were
-    started are told to end.
+class SimulationOptions:
+    """seed: of the kubelet's choices. timeout: seconds until it is given up. stop_after: seconds
+    after which containers that were started are told to end.
 
     serve: the port of the agent's pages, which then stay until somebody ends the simulation.
     nodes: how many there are.
     """
 
+    seed: int
     timeout: float
-    stop_after: float | None = None
-    serve: int | None = None
-    nodes: int = 1
+    stop_after: float | None
+    serve: int | None
+    nodes: int
 
 
 def list_machines(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
@@ -215,16 +217,15 @@ def command(
     for note in wanted.notes:
         click.echo(f"     note  {note}", err=True)
     try:
-        limits = Limits(timeout, stop_after, serve, nodes)
-        results, late, cut = asyncio.run(simulate(described, wanted, seed, limits))
+        options = SimulationOptions(seed, timeout, stop_after, serve, nodes)
+        results, late, cut = asyncio.run(simulate(described, wanted, options))
     except asyncio.CancelledError:
         raise click.Abort from None
     report = Report(
         described,
         results,
         late,
-        dict(judge_pods(wanted.pods)),
-        dict(judge_claims(wanted.objects, described)),
+        *judge(wanted, described),
     )
     if as_text:
         click.echo(json.dumps(as_json(report), indent=2))
@@ -250,54 +251,48 @@ def check_ports(first: int | None, count: int) -> None:
                 ) from error
 
 
-def judge_pods(pods: Sequence[Pod]) -> Iterator[tuple[str, Decision]]:
-    """Yield what the webhook of a cluster finds, by the pod's full name; nothing for most."""
-    for pod in pods:
-        verdict = validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK)
-        if verdict.errors or verdict.warnings:
-            yield pod.full_name, verdict
-
-
-def judge_claims(objects: Sequence[ApiObject], machine: Machine) -> Iterator[tuple[str, Decision]]:
-    """Yield the same of claims, templates and classes, by kind and name, for nodes like this."""
-    nodes = [NodeKind.of(machine.topology)]
-    for one in objects:
+def judge(manifest: Manifest, machine: Machine) -> tuple[Verdicts, Verdicts]:
+    """Return what the webhook of a cluster with nodes like this finds; nothing for most. Of pods by
+    their full name, of claims, templates and classes by kind and name."""
+    pods = {
+        pod.full_name: validate(pod_json(SimulatedPodStatus(pod)), WEBHOOK) for pod in manifest.pods
+    }
+    claims, nodes = {}, [NodeKind.of(machine.topology)]
+    for one in manifest.objects:
         if (kind := one.item.get("kind", "Pod")) in DEVICES:  # pods of a template have no kind
-            verdict = validate_claim(kind, one.item, WEBHOOK, nodes)
-            if verdict.errors or verdict.warnings:
-                metadata = one.item["metadata"]
-                namespace = metadata.get("namespace")
-                name = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
-                yield f"{kind} {name}", verdict
+            metadata = one.item["metadata"]
+            names = filter(None, (metadata.get("namespace"), metadata["name"]))
+            claims[f"{kind} {'/'.join(names)}"] = validate_claim(kind, one.item, WEBHOOK, nodes)
+    found = [{n: v for n, v in all_.items() if v.errors or v.warnings} for all_ in (pods, claims)]
+    return found[0], found[1]
 
 
 async def simulate(
-    machine: Machine, manifest: Manifest, seed: int, limits: Limits
+    machine: Machine, manifest: Manifest, options: SimulationOptions
 ) -> tuple[tuple[ContainerResult, ...], float, BaseException | None]:
     """Run the pods on a fresh node; return their results, which part of the time this machine was
     late, and why the pods were ended early, if so. Raises GpuManagerError."""
     loop = asyncio.get_running_loop()
     with Progress(machine) as progress:
-        ending = Ending(progress, limits)
+        ending = Ending(progress, options)
         try:
             async with (
-                asyncio.timeout(None if limits.serve else limits.timeout) as bound,
+                asyncio.timeout(None if options.serve else options.timeout) as bound,
                 AsyncExitStack() as stack,
             ):
                 stack.enter_context(ending.by_signals())
-                place, run = _place(machine, manifest, seed, ending.observe, limits)
-                await stack.enter_async_context(place)
+                run = await _start(stack, machine, manifest, ending.observe, options)
                 ending.pods_run = True
                 if (when := bound.when()) is not None:
                     bound.reschedule(when + STOP_SECONDS)
-                    loop.call_at(when, ending.time_is_up, limits.timeout)
-                if limits.serve:
-                    progress.serves(limits.serve, limits.nodes, manifest.pods)
+                    loop.call_at(when, ending.time_is_up, options.timeout)
+                if options.serve:
+                    progress.serves(options.serve, options.nodes, manifest.pods)
                 with HostWatch() as host:
                     results = await run(ending.stop)
                 return results, host.late, ending.cut
         except TimeoutError:
-            raise not_finished(limits.timeout, progress) from None
+            raise not_finished(options.timeout, progress) from None
 
 
 def not_finished(seconds: float, progress: Progress) -> GpuManagerError:
@@ -307,47 +302,46 @@ def not_finished(seconds: float, progress: Progress) -> GpuManagerError:
     )
 
 
-def _place(
-    machine: Machine, manifest: Manifest, seed: int, on_event: events.OnEvent, limits: Limits
-) -> tuple[
-    AbstractAsyncContextManager[object],
-    Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]],
-]:
-    """Return what the pods run on, and what runs them there until they end or the event is set."""
-    if limits.serve and limits.nodes > 1:
+async def _start(
+    stack: AsyncExitStack,
+    machine: Machine,
+    manifest: Manifest,
+    on_event: events.OnEvent,
+    options: SimulationOptions,
+) -> Callable[[asyncio.Event], Awaitable[tuple[ContainerResult, ...]]]:
+    """Start what the pods run on; return what runs them there until they end or the event is
+    set."""
+    seed = options.seed
+    if options.serve and options.nodes > 1:
         from gpumanager.cli.simulated_cluster import SimulatedCluster
 
         cluster = SimulatedCluster(
-            machine, limits.nodes, port=limits.serve, seed=seed, on_event=on_event
+            machine, options.nodes, port=options.serve, seed=seed, on_event=on_event
         )
-        return cluster, partial(cluster.run, manifest.pods)
-    flags = {"query-port": limits.serve or 0}
-    if limits.serve:
+        await stack.enter_async_context(cluster)
+        return partial(cluster.run, manifest.pods)
+    flags = {"query-port": options.serve or 0}
+    if options.serve:
         flags["page-history"] = HISTORY_SECONDS
     if not manifest.objects:
         node = SimulatedNode(machine, seed=seed, on_event=on_event, agent_flags=flags)
-        if not limits.serve:
-            return node, partial(node.run, manifest.pods)
-        return node, lambda stop: keep_running(
-            manifest.pods, lambda pod: node.run([pod], stop), stop
-        )
+        await stack.enter_async_context(node)
+        if not options.serve:
+            return partial(node.run, manifest.pods)
+        return lambda stop: keep_running(manifest.pods, lambda pod: node.run([pod], stop), stop)
     from gpumanager.sim.claims.node import ClaimsNode
 
-    claims = ClaimsNode(
-        machine,
-        seed=seed,
-        on_event=on_event,
-        claims_gpus=claims_gpus(machine, manifest),
-        agent_flags=flags,
-    )
+    gpus = claims_gpus(machine, manifest)
+    claims = ClaimsNode(machine, seed=seed, on_event=on_event, claims_gpus=gpus, agent_flags=flags)
+    await stack.enter_async_context(claims)
 
     async def run_claims(stop: asyncio.Event) -> tuple[ContainerResult, ...]:
         results = await claims.run(manifest, stop)
-        if limits.serve:
+        if options.serve:
             await stop.wait()
         return results
 
-    return claims, run_claims
+    return run_claims
 
 
 def claims_gpus(machine: Machine, manifest: Manifest) -> int | None:
@@ -376,23 +370,23 @@ class Ending:
     Further ones change nothing: an impatient user must not stop the cleaning up.
     """
 
-    def __init__(self, progress: Progress, limits: Limits) -> None:
+    def __init__(self, progress: Progress, options: SimulationOptions) -> None:
         self.stop = asyncio.Event()
         self.cut: BaseException | None = None
         self.pods_run = False
         self._progress = progress
-        self._limits = limits
+        self._options = options
         self._timer: asyncio.TimerHandle | None = None
 
     def observe(self, event: events.Event) -> None:
         """Start the time of --for with the last container that starts; with --serve, where they
         start again and again, with the first."""
         self._progress.show(event)
-        seconds = self._limits.stop_after
+        seconds = self._options.stop_after
         if seconds is None or not isinstance(event, events.ContainerStarted):
             return
         if self._timer is not None:
-            if self._limits.serve:
+            if self._options.serve:
                 return
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.stop.set)

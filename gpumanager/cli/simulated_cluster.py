@@ -25,7 +25,6 @@ from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.sim import events
 from gpumanager.sim.cluster.objects import Key, StatusError
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json
 from gpumanager.sim.machine import Machine
@@ -54,7 +53,7 @@ class SimulatedCluster:
         port: int,
         page_port: int = EXTENDER_PORT,
         seed: int = 0,
-        on_event: events.OnEvent = events.ignore,
+        on_event: events.OnEvent = lambda _: None,
     ) -> None:
         self._machine, self._seed, self._on_event = machine, seed, on_event
         self.page_port = page_port
@@ -152,5 +151,5 @@ class SimulatedCluster:
         annotations = bound["metadata"].get("annotations") or {}
         results = await self._nodes[node].run([replace(pod, annotations=annotations)], stop)
         phase = "Failed" if any(one.failed for one in results) else "Succeeded"
-        await self._server.change(key, MERGE, {"status": {"phase": phase}}, status=True)
+        await self._server.change(key, {"status": {"phase": phase}}, status=True)
         return results

@@ -18,18 +18,17 @@ import click
 
 from gpumanager.cli.flags import authority_option, extender_option
 from gpumanager.cli.node_agents import (
-    BROKEN,
+    AgentUnavailable,
     agents_option,
-    cause,
     check,
-    first_trouble,
     get,
+    json_object,
     list_nodes,
 )
 from gpumanager.cli.output.console import OutputConsole
 from gpumanager.cli.output.top_app import Look, watch
-from gpumanager.cli.output.top_rows import table
 from gpumanager.errors import GpuManagerError
+from gpumanager.view.drawing import table
 from gpumanager.view.figures import ASCII, glyphs
 from gpumanager.view.listing import Sort
 from gpumanager.view.node import NodeView, NotAnAgent, Seen, read_node
@@ -97,8 +96,9 @@ def command(
     if cluster:
         again = partial(list_cluster_nodes, extender, authority)
     nodes = again(())
-    trouble = first_trouble(nodes)
-    if trouble and all(one.away for one in nodes):
+    away = (AgentUnavailable(one.agent, one.trouble) for one in nodes if one.trouble)
+    trouble = next(away, None)
+    if trouble and all(one.trouble for one in nodes):
         raise trouble
     signs = ASCII if plain else glyphs(os.environ, sys.stdout.encoding)
     if in_json:
@@ -131,7 +131,7 @@ def list_cluster_nodes(
             raise
         return tuple(Seen(one.agent, one.node, one.at, str(error)) for one in before)
     now = time.monotonic()
-    return tuple(Seen(f"{url}#{one.name}", one, now) for one in nodes)
+    return tuple(Seen(f"{url}#{one.node}", one, now) for one in nodes)
 
 
 def _list_nodes(url: str, authority: Path | None) -> list[NodeView]:
@@ -142,23 +142,18 @@ def _list_nodes(url: str, authority: Path | None) -> list[NodeView]:
         path = f"/api/cluster?per_page={PER_PAGE}&page={page}"
         try:
             status, body = get(url, path, seconds=EXTENDER_SECONDS, authority=authority)
-        except BROKEN as error:
-            why = cause(error, EXTENDER_SECONDS)
+        except GpuManagerError as error:
             raise GpuManagerError(
-                f"{url}: cannot ask the extender: {why}; set its address: --extender URL"
+                f"{url}: cannot ask the extender: {error}; set its address: --extender URL"
             ) from error
         if status != HTTPStatus.OK:
             raise GpuManagerError(f"{url}: the extender answered {status}")
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise GpuManagerError(f"{url}: the answer is not JSON") from error
+        document = json_object(body)
         try:
             version, pages = str(document["version"]), int(document["pages"])
-            nodes = [read_node(one, version) for one in document["nodes"]]
+            found += [read_node(one, version) for one in document["nodes"]]
         except (KeyError, TypeError, ValueError, NotAnAgent) as error:
             raise GpuManagerError(
                 f"{url}: answers, but not as this version's extender does"
             ) from error
-        found += nodes
     return found

@@ -10,17 +10,12 @@ from gpumanager.cli.flags import log_format_option, log_level_option, namespaced
 from gpumanager.cli.logs import LogFlags, start_logging
 from gpumanager.cli.webhook_parts import WebhookSettings, serve
 from gpumanager.errors import InputError
-from gpumanager.scheduler.certificates.sources import Named
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory, Unschedulable
 from gpumanager.units import MEMORY_BLOCK, parse_bytes
 
 PORT: Final = 8443
 SERVICE: Final = "kube-system/gpu-manager-webhook"
 CONFIGURATION: Final = "gpu-manager"
-
-
-def _named(context: click.Context, parameter: click.Parameter, text: str) -> Named:
-    return Named(*namespaced(context, parameter, text))
 
 
 def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> DefaultMemory | int:
@@ -59,20 +54,12 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Defau
 )
 @click.option("--tls-key-file", "key", type=Path, help="Key (PEM) of --tls-cert-file.")
 @click.option(
-    "--certificate-signer",
-    "signer",
-    default="",
-    show_default=False,
-    metavar="NAME",
-    help="Request the certificate from this signer of the cluster.",
-)
-@click.option(
     "--plain-http", "plain", is_flag=True, help="Serve HTTP, behind a proxy that serves HTTPS."
 )
 @click.option(
     "--service",
     default=SERVICE,
-    callback=_named,
+    callback=namespaced,
     show_default=True,
     metavar="NAMESPACE/NAME",
     help="Service that the API server calls; the certificate has its names.",
@@ -80,7 +67,7 @@ def _memory(_ctx: click.Context, parameter: click.Parameter, text: str) -> Defau
 @click.option(
     "--secret",
     default="kube-system/gpu-manager-webhook",
-    callback=_named,
+    callback=namespaced,
     show_default=True,
     metavar="NAMESPACE/NAME",
     help="Secret in which the replicas share the certificates that they create.",
@@ -166,7 +153,7 @@ def command(*, level: int, format: str, **flags: Any) -> None:  # noqa: A002 - t
     """Complete and check new pods that ask for GPUs, until stopped.
 
     The webhook creates its certificate and writes the CA to the webhook configurations, unless you
-    name certificate files or a signer.
+    name certificate files.
 
     \b
     Example, in a pod:
@@ -189,8 +176,6 @@ def read_settings(flags: dict[str, Any]) -> WebhookSettings:
     )
     if bool(given["certificate"]) != bool(given["key"]):
         raise InputError("--tls-cert-file, --tls-key-file", "give both, or none")
-    if sum(map(bool, (given["certificate"], given["signer"], given["plain"]))) > 1:
-        raise InputError(
-            "--tls-cert-file, --certificate-signer, --plain-http", "give at most one of them"
-        )
+    if given["certificate"] and given["plain"]:
+        raise InputError("--tls-cert-file, --plain-http", "give at most one of them")
     return WebhookSettings(**given, policy=policy)

@@ -13,20 +13,13 @@ from gpumanager import __version__
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.kube.access import NoAccess, find_access
 from gpumanager.kube.client import KubeClient
-from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.sources import (
-    CertificateSource,
-    Files,
-    Named,
-    OwnCertificate,
-    RequestedCertificate,
-)
-from gpumanager.scheduler.claims.keeper import TemplateKeeper, TemplateUser
+from gpumanager.scheduler.certificates.keeper import Files, Keeper
+from gpumanager.scheduler.certificates.own_ca import OwnCertificate
+from gpumanager.scheduler.claims.keeper import TemplateKeeper
 from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.http.server import HttpServer
 from gpumanager.scheduler.metrics import WebhookMetrics
 from gpumanager.scheduler.quota.keeper import QuotaKeeper
-from gpumanager.scheduler.quota.limits import Quotas
 from gpumanager.scheduler.webhook.nodes import KnownNodes, NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import BOUNDS, Webhook
@@ -39,7 +32,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """The flags. certificate, key: files, or None. signer: of a request, or empty.
+    """The flags. certificate, key: files, or None.
 
     quota: namespace and name of the ConfigMap with GPU quotas, or None.
     claims: pods sent to /mutate/claims get a claim in the place of the two lines.
@@ -51,9 +44,8 @@ class WebhookSettings:
     plain: bool
     certificate: Path | None
     key: Path | None
-    signer: str
-    service: Named
-    secret: Named
+    service: tuple[str, str]
+    secret: tuple[str, str]
     configurations: tuple[str, ...]
     kubeconfig: Path | None
     quota: tuple[str, str] | None
@@ -64,81 +56,68 @@ class WebhookSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Return what the API server calls us, and others may."""
-        host = f"{self.service.name}.{self.service.namespace}.svc"
-        return host, f"{host}.cluster.local", host.removesuffix(".svc"), self.service.name
+        namespace, name = self.service
+        host = f"{name}.{namespace}.svc"
+        return host, f"{host}.cluster.local", f"{name}.{namespace}", name
 
 
-class Parts:
-    """What runs. api: None where there is none and none is needed."""
+def certificate_keeper(settings: WebhookSettings, api: KubeClient | None) -> Keeper | None:
+    """Return what keeps the certificate; None for plain HTTP. Raises InputError."""
+    if settings.plain:
+        return None
+    if settings.certificate and settings.key:
+        return Keeper(Files(settings.certificate, settings.key))
+    if api is None:
+        needs = "the webhook needs the API server to create its certificate"
+        raise InputError("--kubeconfig", needs)
+    return Keeper(OwnCertificate(api, settings.secret, settings.names, settings.configurations))
 
-    def __init__(self, settings: WebhookSettings, api: KubeClient | None) -> None:
-        self.nodes = KnownNodes(api) if api else None
-        self.quota = QuotaKeeper(api, *settings.quota) if api and settings.quota else None
-        self.templates = self.claim_quotas = None
-        if api and settings.claims:
-            self.templates = TemplateKeeper(api, admitted=self._admitted)
-            self.claim_quotas = ClaimQuotas(api, self.templates.users)
-        source: CertificateSource | None
-        if settings.plain:
-            source = None
-        elif settings.certificate and settings.key:
-            source = Files(settings.certificate, settings.key)
-        elif api is None:
-            raise InputError(
-                "--kubeconfig", "the webhook needs the API server to create its certificate"
-            )
-        elif settings.signer:
-            source = RequestedCertificate(api, settings.signer, settings.names)
-        else:
-            source = OwnCertificate(api, settings.secret, settings.names, settings.configurations)
-        self.keeper = Keeper(source) if source else None
-        self.supervisor = Supervisor()
-        metrics = WebhookMetrics(self.gauges, self.supervisor)
-        self.hook = Webhook(
-            settings.policy,
-            self.kinds,
-            self.quotas,
-            metrics,
-            __version__,
-            trouble=lambda: self.supervisor.trouble,
-            quota=self.claim_quotas,
-            claims=settings.claims,
+
+def webhook(
+    settings: WebhookSettings, api: KubeClient | None, keeper: Keeper | None, supervisor: Supervisor
+) -> Webhook:
+    """Return the webhook, and start what it judges by. api: None where there is none."""
+    nodes = KnownNodes(api) if api else None
+    quota = QuotaKeeper(api, *settings.quota) if api and settings.quota else None
+    templates = claim_quotas = None
+    if api and settings.claims:
+        templates = TemplateKeeper(
+            api, admitted=lambda *new: claim_quotas and claim_quotas.withdraw(*new)
         )
-        self.server = HttpServer(self.hook.routes(), BOUNDS)
+        claim_quotas = ClaimQuotas(api, templates.users)
 
-    def kinds(self) -> frozenset[NodeKind]:
-        return self.nodes.kinds if self.nodes else frozenset()
+    def kinds() -> frozenset[NodeKind]:
+        return nodes.kinds if nodes else frozenset()
 
-    def quotas(self) -> Quotas:
-        """Return those that are known; a webhook judges by nothing else."""
-        return (self.quota.known().quotas if self.quota else None) or {}
-
-    def gauges(self) -> dict[str, float]:
-        """Return the gauges of what there is, for metrics."""
-        found: dict[str, float] = {"node_kinds": len(self.kinds())}
-        if self.quota:
-            known = self.quota.known()
+    def gauges() -> dict[str, float]:
+        found: dict[str, float] = {"node_kinds": len(kinds())}
+        if quota:
+            known = quota.known()
             found["quota_understood"] = float(known.read and not known.trouble)
-        if self.keeper and (ends := self.keeper.ends):
+        if keeper and (ends := keeper.ends):
             found["certificate_expiry_timestamp_seconds"] = ends.timestamp()
         return found
 
-    def _admitted(self, user: TemplateUser) -> None:
-        if self.claim_quotas:
-            self.claim_quotas.seen(user)
-
-    def run(self) -> None:
-        """Start what runs beside the server."""
-        tasks = {
-            "nodes": self.nodes,
-            "quota": self.quota,
-            "certificate": self.keeper,
-            "claim templates": self.templates,
-            "claim quotas": self.claim_quotas,
-        }
-        for name, part in tasks.items():
-            if part is not None:
-                self.supervisor.keep(name, part.run)
+    tasks = {
+        "nodes": nodes,
+        "quota": quota,
+        "certificate": keeper,
+        "claim templates": templates,
+        "claim quotas": claim_quotas,
+    }
+    for name, part in tasks.items():
+        if part is not None:
+            supervisor.keep(name, part.run)
+    return Webhook(
+        settings.policy,
+        kinds,
+        lambda: (quota.known().quotas if quota else None) or {},
+        WebhookMetrics(gauges, supervisor),
+        __version__,
+        trouble=lambda: supervisor.trouble,
+        quota=claim_quotas,
+        claims=settings.claims,
+    )
 
 
 async def serve(settings: WebhookSettings, started: Callable[[int], None] | None = None) -> None:
@@ -153,28 +132,28 @@ async def serve(settings: WebhookSettings, started: Callable[[int], None] | None
         if not settings.certificate and not settings.plain:
             raise
         log.info("not reading nodes: %s", error)
-    parts = Parts(settings, api)
+    keeper, supervisor = certificate_keeper(settings, api), Supervisor()
+    hook = webhook(settings, api, keeper, supervisor)
+    server = HttpServer(hook.routes(), BOUNDS)
     try:
-        parts.run()
-        if parts.keeper:
-            events = (parts.keeper.first, stopping)
-            waits = [asyncio.create_task(event.wait()) for event in events]
+        if keeper:
+            waits = [asyncio.create_task(event.wait()) for event in (keeper.first, stopping)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
         if not stopping.is_set():
-            tls = parts.keeper.context if parts.keeper else None
+            tls = keeper.context if keeper else None
             try:
-                port = await parts.server.start(settings.address, settings.port, tls)
+                port = await server.start(settings.address, settings.port, tls)
             except OSError as error:
                 why = f"{settings.address or '*'} port {settings.port}: {error.strerror or error}"
                 raise GpuManagerError(f"cannot listen on {why}") from error
             (started or partial(log.info, "listening on port %d"))(port)
             await stopping.wait()
-            parts.hook.leaving = True
+            hook.leaving = True
             await asyncio.sleep(settings.drain)
     finally:
-        await parts.server.stop()
-        await parts.supervisor.stop()
+        await server.stop()
+        await supervisor.stop()
         if api is not None:
             await api.close()

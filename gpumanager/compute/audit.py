@@ -21,8 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpumanager.compute.values import SECOND, Holder
 from gpumanager.gpu.usage.samples import GpuUtilization
+
+SECOND: Final = 1_000_000_000
+
+Holder = tuple[str, int]
+"""A container on one of its GPUs: the name of its allocation, and the place of the GPU in it."""
 
 GROSS: Final = 0.1
 """Of the time, that may be taken and not be paid for: NVML's figures are no accounting."""
@@ -34,44 +38,15 @@ CHARGED_NS: Final = 10 * SECOND
 """Over the last so long parts of charges are found: they come in lumps of a turn each."""
 
 FRESH_NS: Final = SECOND // 5
-"""A sample that is older says nothing of now. Drivers take one each sixth of a second or less
-often; with those that take one a second most draws are lost, and nobody is charged too much."""
+"""Between two draws at least, and a sample that is older says nothing of now. Drivers take one each
+sixth of a second or less often; with those that take one a second most draws are lost, and nobody
+is charged too much."""
 
 SILENCE_NS: Final = 6 * SECOND
 """Without an answer for as long all begins anew."""
 
 LONGEST_NS: Final = SECOND * 12 // 10
 """No driver has longer sample periods: they last a second at most."""
-
-SAME_NS: Final = SECOND // 50
-"""Samples whose stamps lie closer than this are of one period."""
-
-KNOWN_AFTER: Final = 3
-"""Gaps between periods, before the shortest is taken for their length."""
-
-
-@dataclass(slots=True)
-class SamplePeriod:
-    """The length of a driver's sample periods, learnt as the least gap between two stamps."""
-
-    ended: int | None = None
-    gaps: int = 0
-    least: int = LONGEST_NS
-
-    @property
-    def length(self) -> int:
-        """No period is longer, as far as is known."""
-        return self.least if self.gaps >= KNOWN_AFTER else LONGEST_NS
-
-    def enter(self, answer: GpuUtilization) -> None:
-        for end in sorted(sample.ended_ns for sample in answer.samples or ()):
-            gap = LONGEST_NS + 1 if self.ended is None else end - self.ended
-            if gap <= SAME_NS:  # another process of the same period, or told before
-                continue
-            if gap <= LONGEST_NS:
-                self.gaps += 1
-                self.least = min(self.least, gap)
-            self.ended = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +81,17 @@ class _Sum:
         return debt
 
 
-@dataclass(frozen=True, slots=True)
-class _News:
-    """The newest samples that were told. ended: of their time. pids: percent of each with that
-    stamp; listed: percent that all in the answer had together, which may tell of several samples.
-    """
-
-    ended: int
-    pids: Mapping[int, int]
-    listed: int
-
-
 class Audit:
     """Of one GPU."""
 
     def __init__(self) -> None:
-        self._period = SamplePeriod()
-        self._news: _News | None = None
         self._drawn: int | None = None
         self._sums: dict[Holder, _Sum] = {}
 
     def enter(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, int]:
         """What each owes now."""
-        self._period.enter(answer)
-        self._news = _news(answer) or self._news
         now, before = answer.asked_ns, self._drawn
-        if before is not None and now - before < self._period.length:
+        if before is not None and now - before < FRESH_NS:
             return {}
         self._drawn = now
         if answer.samples is None or before is None or now - before > SILENCE_NS:
@@ -139,7 +99,7 @@ class Audit:
             return {}
         known = self._sums
         self._sums = {one.holder: known.get(one.holder) or _Sum(one.charged) for one in payers}
-        percents, span = self._won(answer, payers), now - before
+        percents, span = _won(answer, payers), now - before
         owed = {}
         for one in payers:
             won = percents.get(one.holder, 0.0) / 100 * span
@@ -147,24 +107,21 @@ class Audit:
                 owed[one.holder] = debt
         return owed
 
-    def _won(self, answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, float]:
-        """Percent of the time since the last draw, by the process it counts for."""
-        now, news, length = answer.asked_ns, self._news, self._period.length
-        won: defaultdict[Holder, float] = defaultdict(float)
-        if news is None or now - news.ended > min(length, FRESH_NS) * 9 // 8:
-            return won
-        listed = news.listed if answer.busy is None else min(news.listed, answer.busy)
-        for pid, percent in news.pids.items():
-            whose = next((one.holder for one in payers if pid in one.pids), None)
-            if whose is not None:
-                won[whose] += listed * percent / sum(news.pids.values())
-        return won
 
-
-def _news(answer: GpuUtilization) -> _News | None:
+def _won(answer: GpuUtilization, payers: Sequence[Payer]) -> Mapping[Holder, float]:
+    """Percent of the time since the last draw, by the process it counts for: those with the newest
+    stamp share what all in the answer had together, which may tell of several samples."""
     named = [one for one in answer.samples or () if one.percent > 0]
-    if not named:
-        return None
-    ended = max(one.ended_ns for one in named)
-    pids = {one.pid: one.percent for one in named if one.ended_ns == ended}
-    return _News(ended, pids, min(100, sum(one.percent for one in named)))
+    ended = max((one.ended_ns for one in named), default=0)
+    won: defaultdict[Holder, float] = defaultdict(float)
+    if not named or answer.asked_ns - ended > FRESH_NS:
+        return won
+    newest = [one for one in named if one.ended_ns == ended]
+    listed = min(
+        100, sum(one.percent for one in named), 100 if answer.busy is None else answer.busy
+    )
+    for sample in newest:
+        whose = next((one.holder for one in payers if sample.pid in one.pids), None)
+        if whose is not None:
+            won[whose] += listed * sample.percent / sum(one.percent for one in newest)
+    return won

@@ -10,11 +10,10 @@ Pure: ns of CLOCK_MONOTONIC.
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.audit import LONGEST_NS
-from gpumanager.compute.values import SECOND
+from gpumanager.compute.audit import LONGEST_NS, SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 
 LEAST_PERCENT: Final = 1
@@ -59,8 +58,8 @@ class DrawnShare:
     """The part of a GPU's time that some processes have. One sample says that one had everything,
     so that it is a mean."""
 
-    mean: Mean
     asked: int
+    mean: Mean = field(default_factory=Mean)
 
     def enter(self, answer: GpuUtilization, pids: Collection[int]) -> None:
         """pids: theirs, now."""

@@ -27,7 +27,7 @@ from gpumanager.deviceplugin.admission.steering import PreferenceCall, steer
 from gpumanager.deviceplugin.admission.tracker import AdmissionTracker
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.device_ledger import accepted, advertised, ids_of
+from gpumanager.deviceplugin.device_ledger import accepted, advertised, holders_of, ids_of
 from gpumanager.deviceplugin.identity.evidence import PodLister, list_live_containers, lived_on
 from gpumanager.deviceplugin.identity.resolver import IdentityResolver
 from gpumanager.deviceplugin.identity.verdict import (
@@ -42,7 +42,6 @@ from gpumanager.deviceplugin.recovery import recover
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.device_ids import Device, UnknownDeviceID
 from gpumanager.grants.grant import Grant, State
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import NotResolved, Refused
@@ -131,7 +130,7 @@ class Allocator:
         async with self._lock:
             open_ = await self._tracker.observe(resource, size)
             question = PreferenceCall(resource, size, frozenset(available), tuple(must_include))
-            others = self._live().holding(question.available)
+            others = holders_of(self._live(), question.available)
             await self.node.release(ended_grants(others, Occasion.CONTESTED, self._contest(open_)))
             policy, live = self._deps.gpu_policy, self._live()
             offered, plan = steer(self.ledger, live, open_, question, gpu_policy=policy)
@@ -171,9 +170,7 @@ class Allocator:
         """
         try:
             view = await self._lister.list(PRE_START_AGE)
-            checkpoint, containers = await self._deps.books.containers(
-                resource, ids, view, self._live(), admitting=self._tracker.admitting
-            )
+            checkpoint, containers = await self._deps.books.containers(resource, ids, view)
             running = await self._resolver.running(containers, view)
             async with self._lock:
                 await self._resolver.confirm(containers, view, checkpoint, running)
@@ -233,10 +230,10 @@ class Allocator:
 
     def foreign(self) -> frozenset[str]:
         """Device IDs that are advertised only because pods hold them."""
-        held = (i for a in self._live() for i in a.ids.all)
-        return frozenset(i for i in held if i not in self.ledger.ids)
+        held, advertised = (i for a in self._live() for i in a.ids.all), self.ledger.ids
+        return frozenset(i for i in held if i not in advertised)
 
-    def _live(self) -> LiveGrants:
+    def _live(self) -> tuple[Grant, ...]:
         return self.node.grants(DEVICE_PLUGINS)
 
     async def _over(self, occasion: Occasion, facts: GrantFacts) -> frozenset[AllocationID]:
@@ -264,9 +261,8 @@ class Allocator:
             known = accepted(self.ledger.ids, ids)
         except UnknownDeviceID as error:
             return Refused(str(error))
-        others = [
-            one for one in self._live().holding(set(ids)) if one.ids.admission != open_.admission
-        ]
+        holders = holders_of(self._live(), ids)
+        others = [one for one in holders if one.ids.admission != open_.admission]
         if others and (refused := await self._take_from(others, open_, ids)):
             return refused
         return decide(

@@ -25,6 +25,16 @@ def ids_of(grant: Grant, resource: str) -> tuple[str, ...]:
     return grant.ids.core_ids if resource == VCORE else grant.ids.memory_ids
 
 
+def holders_of(grants: Iterable[Grant], ids: Collection[str]) -> list[Grant]:
+    """Return the grants that have any of `ids`."""
+    wanted = frozenset(ids)
+    return [
+        one
+        for one in grants
+        if not (wanted.isdisjoint(one.ids.core_ids) and wanted.isdisjoint(one.ids.memory_ids))
+    ]
+
+
 def of_admission(grants: Iterable[Grant], admission: str) -> list[Grant]:
     return [grant for grant in grants if grant.ids.admission == admission]
 
@@ -121,7 +131,10 @@ def exchanged(
 
 def accepted(ids: DeviceIDs, asked: Collection[str]) -> tuple[str, ...]:
     """`asked` in order, last those of the original, which name no GPU. Raises UnknownDeviceID."""
-    return (*ids.known(i for i in asked if not i.startswith(ORIGINAL)), *originals(asked))
+    for one in asked:
+        if not one.startswith(ORIGINAL):
+            ids.gpu_of(one)
+    return (*ids.ordered(asked), *originals(asked))
 
 
 def originals(ids: Iterable[str]) -> list[str]:

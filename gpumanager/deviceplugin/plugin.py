@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from gpumanager.deviceplugin.allocator import Allocator
-from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.registration import (
     REGISTER_SECONDS,
     Identity,
@@ -35,7 +34,7 @@ SOCKETS: Final = {VCORE: VCORE_SOCKET, VMEMORY: VMEMORY_SOCKET}
 class DevicePlugin:
     """directory: the kubelet's device plugin directory.
 
-    deadline: seconds for one registration. changes: what wakes us; by default inotify.
+    deadline: seconds for one registration.
     obstacle: why no kubelet may find us yet; asked until it is empty, with a pause between.
     supervisor: of the tasks that keep us registered; it is stopped with us. timer: of the calls.
     """
@@ -46,7 +45,6 @@ class DevicePlugin:
         directory: Path,
         *,
         deadline: float = REGISTER_SECONDS,
-        changes: Changes | None = None,
         obstacle: Callable[[], Awaitable[str]] | None = None,
         pause: float = OBSTACLE_SECONDS,
         supervisor: Supervisor | None = None,
@@ -54,7 +52,6 @@ class DevicePlugin:
     ) -> None:
         self._supervisor = supervisor or Supervisor()
         self._directory = directory
-        self._changes = changes or Changes(directory)
         self._obstacle = obstacle
         self._pause = pause
         self._servers = tuple(
@@ -66,7 +63,7 @@ class DevicePlugin:
         self._noticing = asyncio.Lock()
         kubelet = directory / KUBELET_SOCKET
         self._registrations = tuple(
-            Registration(server, kubelet, self._changes, self._notice, deadline=deadline)
+            Registration(server, kubelet, self._notice, deadline=deadline)
             for server in self._servers
         )
         for one in self._registrations:
@@ -83,7 +80,6 @@ class DevicePlugin:
             server.check()
         if not self._directory.is_dir():
             logger.warning("%s: no such directory; waiting for a kubelet", self._directory)
-        self._changes.open()
         for one in self._registrations:
             name = f"registration of {one.standing.resource}"
             self._supervisor.keep(name, partial(self._keep, one))
@@ -137,7 +133,6 @@ class DevicePlugin:
         await self._supervisor.stop()
         for one in self._registrations:
             await one.withdraw()
-        self._changes.close()
 
     @staticmethod
     async def _all(within: float, *events: asyncio.Event) -> bool:

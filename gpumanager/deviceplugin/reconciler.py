@@ -22,6 +22,7 @@ from gpumanager.deviceplugin.identity.adoption import (
     is_evidence,
     unrecorded,
 )
+from gpumanager.deviceplugin.identity.device_checkpoint import given
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
@@ -37,7 +38,6 @@ from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Grant, State
-from gpumanager.grants.journal import Journal, LiveGrants
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
@@ -67,7 +67,7 @@ KINDS = {
 
 
 def disagreements(
-    topology: Topology, live: LiveGrants, evidence: Evidence, ended: frozenset[AllocationID]
+    topology: Topology, live: tuple[Grant, ...], evidence: Evidence, ended: frozenset[AllocationID]
 ) -> Iterator[Disagreement]:
     """Yield all there are. ended: grants of pods that look ended now."""
     standing = [one for one in live if one.id not in ended]
@@ -90,7 +90,7 @@ def disagreements(
 
 
 def _in_books(
-    live: LiveGrants, standing: list[Grant], evidence: Evidence
+    live: tuple[Grant, ...], standing: list[Grant], evidence: Evidence
 ) -> Iterator[Disagreement]:
     """Yield what checkpoint, journal and directories say otherwise of one another."""
     for uid, container in unrecorded(live, evidence.checkpoint or ()):
@@ -138,11 +138,9 @@ class Reconciler:
         self._ended: Mapping[AllocationID, float] = {}
         self._unrecorded: Mapping[Key, float] = {}
         self._passes = 0
-        self._settled: dict[bool, tuple[Journal, Evidence] | None] = {}
-        """What a pass with the runtime, and one without, has read that left nothing to do."""
         self.disagreements: tuple[Disagreement, ...] = ()
 
-    def _live(self) -> LiveGrants:
+    def _live(self) -> tuple[Grant, ...]:
         return self._node.grants(DEVICE_PLUGINS)
 
     async def look(self, before: Iterable[Grant], view: View | None) -> Look:
@@ -154,18 +152,13 @@ class Reconciler:
         checkpoint = await self._deps.books.read()
         granted = self._live()
         self._passes += 1
-        read = Evidence(checkpoint, view=view)
         turn = self._passes % PASSES_PER_RUNTIME_LIST == 0
-        if not turn and (self._store.journal, read) == self._settled.get(False):
-            return Look(began, names, read)
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
         doubtful = unowned or ended_grants(granted, Occasion.PASS, GrantFacts(view, checkpoint))
-        unknown = unowned or unrecorded(granted, checkpoint or ())
         asked = doubtful or turn
         live = await list_live_containers(self._deps.runtime) if asked else None
-        envs = await self._deps.books.envs() if unknown else {}
         tenants = await self._deps.tenants() if asked and self._deps.tenants else None
-        evidence = Evidence(checkpoint, envs, live, view=view, tenants=tenants or {})
+        evidence = Evidence(checkpoint, live, view=view, tenants=tenants or {})
         return Look(began, names, evidence)
 
     async def act(self, look: Look, under: Callable[[Grant], bool]) -> tuple[AllocationID, ...]:
@@ -173,9 +166,6 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
-        read, asked = (self._store.journal, look.evidence), look.evidence.live is not None
-        if read == self._settled.get(asked):
-            return ()
         others = self._node.grants(CLAIMS)
         claimed = {gpu for one in others for gpu in one.gpus}
         names = {*self._deps.isolation.allocations()} - {one.id for one in others}
@@ -207,9 +197,6 @@ class Reconciler:
         await self._store.forget()
         await self._remove(evidence)
         await self._store.tidy()
-        waiting = self._ended or self._unrecorded or self.disagreements or len(known) < len(live)
-        released = any(one.released for one in self._store.journal.grants.values())
-        self._settled[asked] = None if waiting or released else read
         return due
 
     def _apart(self, source: str) -> AbstractContextManager[None]:
@@ -229,7 +216,8 @@ class Reconciler:
         live = self._live()
         kept = lived_on(evidence.live or (), live) | computing(live, evidence)
         # Of evidence no device IDs are known, so that the checkpoint cannot show them.
-        kept |= frozenset(a.id for a in live if is_evidence(a)) & _answered(evidence)
+        if adopted := frozenset(a.id for a in live if is_evidence(a)):
+            kept |= adopted & _answered(evidence)
         self._store.lingering = kept & frozenset(self._ended)
         long = (n for n, at in self._ended.items() if now - at >= self._deps.grace)
         return tuple(name for name in long if name not in kept)
@@ -283,7 +271,8 @@ class Reconciler:
             return
         mounted = filter(None, map(allocation_of, evidence.live or ()))
         owned = {*self._store.journal.grants, *mounted}
-        for name in set(evidence.directories) - owned - _answered(evidence):
+        unowned = set(evidence.directories) - owned
+        for name in unowned - _answered(evidence) if unowned else ():
             with self._apart(f"directory {name}"):
                 logger.info(
                     "removing the directory of allocation %s: no grant or container uses it", name
@@ -293,5 +282,5 @@ class Reconciler:
 
 def _answered(evidence: Evidence) -> frozenset[AllocationID]:
     """Allocations named by the Allocate responses in the kubelet's checkpoint."""
-    named = (envs.get(ENV_ALLOCATION) for envs in evidence.envs.values())
+    named = (envs.get(ENV_ALLOCATION) for envs in given(evidence.checkpoint or ()).values())
     return frozenset(AllocationID(name) for name in named if name)

@@ -2,9 +2,8 @@
 
 A damaged journal is kept under another name, which is logged as an error; its readable grants
 stay. Where it is damaged or absent, or lacks a container that the kubelet's checkpoint has, the
-evidence is gathered: the kubelet's checkpoint (or, without one, PodResources, which is harmless
-before we are registered), the original's checkpoint, the running containers, the directories of
-allocations. What may be in use counts as granted, until its pod is gone.
+evidence is gathered: the kubelet's checkpoint, the original's checkpoint, the running containers,
+the directories of allocations. What may be in use counts as granted, until its pod is gone.
 
 Only this happens before registration. Sockets and limits are created again later: containers keep
 the limits they have, and the shim of one that has just started retries.
@@ -36,14 +35,8 @@ async def recover(node: Node, deps: Dependencies, lister: PodLister) -> None:
     if not enough:
         view, now = await lister.list(), deps.clock()
         live = await list_live_containers(deps.runtime)
-        if checkpoint is None:
-            uids = {
-                (one.container.pod_namespace, one.container.pod_name): one.container.pod_uid
-                for one in live or ()
-            }
-            checkpoint = await deps.books.listed(view, uids) or None
         limits = directories(deps.isolation)
-        evidence = Evidence(checkpoint, await deps.books.envs(), live, limits, view=view)
+        evidence = Evidence(checkpoint, live, limits, view=view)
         found = list(adopt_booked(node.ledger(DEVICE_PLUGINS), known, evidence, now))
         for one in deps.inherited(node.topology, evidence, now):
             if all(one.id != a.id for a in (*known, *found)):

@@ -11,17 +11,17 @@ have the inode of the old one, so its times are compared too.
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, NamedTuple, Never, TypeVar
+from typing import Final, Never, TypeVar
 
 import grpc
 import grpc.aio
 
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
-from gpumanager.deviceplugin.changes import Changes
 from gpumanager.deviceplugin.server import OPTIONS, ResourceServer
 from gpumanager.errors import GpuManagerError
 from gpumanager.grpc_wire import PluginStanding
@@ -63,14 +63,13 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-UNTIL_WOKEN: Final = 3600.0
-"""Seconds; as long as nothing changes."""
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at the sockets."""
 UNWATCHED: Final = 2.0
 """Seconds for which the kubelet may be without a stream of ours before we register again."""
 NEVER_WATCHED: Final = 15.0
 """The same after registering: old kubelets dial only then, and may take ten seconds."""
-FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 15.0
+FIRST: Final = Backoff(0.25, 15.0)
 
 Identity = tuple[int, int, int]
 """Inode, modification and change time of a file."""
@@ -79,24 +78,14 @@ Identity = tuple[int, int, int]
 def identity(path: Path) -> Identity | None:
     """Which file lies at `path` now; None if there is none."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
-class Sockets(NamedTuple):
-    """The kubelet's socket and ours, as they are at one moment."""
-
-    kubelet: Identity | None
-    own: Identity | None
-
-    def stale(self, now: "Sockets") -> bool:
-        """True if, since `self`, the kubelet has started anew or our socket was removed.
-
-        False while there is no kubelet: it would delete what we make.
-        """
-        return now.kubelet is not None and now != self
+Sockets = tuple[Identity | None, Identity | None]
+"""The kubelet's socket and ours, as they are at one moment."""
 
 
 class Registration:
@@ -107,14 +96,12 @@ class Registration:
         self,
         server: ResourceServer,
         kubelet: Path,
-        changes: Changes,
         notice: Callable[[Identity | None], Awaitable[None]],
         *,
         deadline: float,
     ) -> None:
         self._server = server
         self._kubelet = kubelet
-        self._changes = changes
         self._notice = notice
         self._deadline = deadline
         self._asked = False
@@ -125,7 +112,6 @@ class Registration:
         self.served = asyncio.Event()
         self.registered = asyncio.Event()
         self.on_registered: Callable[[], None] = lambda: None
-        server.on_unwatched = changes.wake
 
     @property
     def standing(self) -> PluginStanding:
@@ -139,7 +125,6 @@ class Registration:
     def anew(self) -> None:
         """Register again, even if the sockets are unchanged."""
         self._asked = True
-        self._changes.wake()
 
     async def keep(self) -> Never:
         """Until cancelled."""
@@ -162,16 +147,21 @@ class Registration:
 
     async def _register_patiently(self) -> Sockets:
         """Return the sockets with which we are registered."""
+        loop, backoff, tried = asyncio.get_running_loop(), FIRST, None
         while True:
-            while (kubelet := identity(self._kubelet)) is None:
-                await self._changes.wait(UNTIL_WOKEN)
-            backoff, another = Backoff(FIRST_PAUSE, LONGEST_PAUSE), False
-            while not another:
-                if sockets := await self._attempt(self._register()):
-                    return sockets
-                backoff = backoff.failed()
-                pause = backoff.pause(random.random())  # noqa: S311 - so that not all try at once
-                another = await self._is_another(kubelet, pause)
+            kubelet = identity(self._kubelet)
+            if kubelet is None:
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            if sockets := await self._attempt(self._register()):
+                return sockets
+            backoff, tried = (backoff if kubelet == tried else FIRST).failed(), kubelet
+            pause = backoff.pause(random.random())  # noqa: S311 - so that not all try at once
+            until = loop.time() + pause
+            while (left := until - loop.time()) > 0:
+                await asyncio.sleep(min(LOOK_SECONDS, left))
+                if identity(self._kubelet) != kubelet or self._asked:
+                    break
 
     async def _attempt(self, work: Awaitable[_T]) -> _T | None:
         """Its result; None if it failed, which is logged once as a warning."""
@@ -191,7 +181,7 @@ class Registration:
             # asked for the same path again, it refuses that, and never takes it any more.
             await self._serve()
         sockets, self._tried = self._look(), self._server.socket
-        await self._notice(sockets.kubelet)
+        await self._notice(sockets[0])
         await register(self._kubelet, self._server.resource, self._server.socket, self._deadline)
         return sockets
 
@@ -200,32 +190,21 @@ class Registration:
         await self._server.start()
         self.served.set()
 
-    async def _is_another(self, kubelet: Identity, within: float) -> bool:
-        """Return True as soon as the kubelet's socket is another, or we are asked; False after a
-        pause."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + within
-        while identity(self._kubelet) == kubelet and not self._asked:
-            left = until - loop.time()
-            if left <= 0:
-                return False
-            await self._changes.wait(left)
-        return True
-
     async def _until_lost(self, sockets: Sockets) -> str:
         """Why we have to register again."""
         self._server.expect_watcher()
         while not self._asked:
-            now, unwatched, left = self._look(), self._server.unwatched, UNTIL_WOKEN
-            if unwatched is not None:
-                left = (UNWATCHED if self._server.was_watched else NEVER_WATCHED) - unwatched
-            if sockets.stale(now):
-                removed = now.kubelet == sockets.kubelet
-                return "its socket was removed" if removed else "the kubelet's socket is another"
-            if left <= 0 and now.kubelet is not None:
-                return "the kubelet does not watch"
-            await self._changes.wait(left if left > 0 else UNTIL_WOKEN)
+            now, unwatched = self._look(), self._server.unwatched
+            longest = UNWATCHED if self._server.was_watched else NEVER_WATCHED
+            if now[0] is not None:  # without a kubelet: the next one deletes what we make
+                if now[0] != sockets[0]:
+                    return "the kubelet's socket is another"
+                if now != sockets:
+                    return "its socket was removed"
+                if unwatched is not None and unwatched >= longest:
+                    return "the kubelet does not watch"
+            await asyncio.sleep(LOOK_SECONDS)
         return "asked to"
 
     def _look(self) -> Sockets:
-        return Sockets(identity(self._kubelet), identity(self._server.socket))
+        return identity(self._kubelet), identity(self._server.socket)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
 from typing import Final, Never, TypeVar
 
@@ -61,14 +61,12 @@ class ResourceServer:
         self.socket = name
         self._allocator = allocator
         self._server: grpc.aio.Server | None = None
-        self._changed = asyncio.Condition()
-        self._round = 0
+        self._changed = asyncio.Event()
         self._stopped = False
         self._watchers = 0
         self.was_watched = False
         """Whether there was a stream since `expect_watcher`."""
         self._unwatched_since = time.monotonic()
-        self.on_unwatched: Callable[[], None] = lambda: None
 
     @property
     def serving(self) -> bool:
@@ -113,9 +111,8 @@ class ResourceServer:
 
     async def refresh(self) -> None:
         """The devices have changed: tell whoever watches."""
-        async with self._changed:
-            self._round += 1
-            self._changed.notify_all()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def options(self, _request: pb.Empty, _context: wire.Context) -> pb.DevicePluginOptions:
         return OPTIONS
@@ -128,14 +125,12 @@ class ResourceServer:
         self.was_watched = True
         try:
             while not self._stopped:
-                shown = self._round
+                changed = self._changed
                 yield _listed(self._allocator.devices(self.resource))
-                async with self._changed:
-                    await self._changed.wait_for(lambda: self._stopped or self._round != shown)  # noqa: B023
+                await changed.wait()
         finally:
             self._watchers -= 1
             self._unwatched_since = time.monotonic()
-            self.on_unwatched()
 
     async def preferred(
         self, request: pb.PreferredAllocationRequest, context: wire.Context

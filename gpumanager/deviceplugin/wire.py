@@ -5,7 +5,7 @@ kubelet's limit.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -33,33 +33,8 @@ PRE_START_CONTAINER: Final = Method(
 REGISTER: Final = Method("Register", pb.RegisterRequest, pb.Empty)
 
 
-class DevicePluginServicer(Protocol):
-    """The methods that a device plugin serves."""
-
-    async def options(self, request: pb.Empty, context: Context) -> pb.DevicePluginOptions: ...
-
-    def list_and_watch(
-        self, request: pb.Empty, context: Context
-    ) -> AsyncIterator[pb.ListAndWatchResponse]: ...
-
-    async def preferred(
-        self, request: pb.PreferredAllocationRequest, context: Context
-    ) -> pb.PreferredAllocationResponse: ...
-
-    async def allocate(
-        self, request: pb.AllocateRequest, context: Context
-    ) -> pb.AllocateResponse: ...
-
-    async def pre_start(
-        self, request: pb.PreStartContainerRequest, context: Context
-    ) -> pb.PreStartContainerResponse: ...
-
-
-Register = Callable[[pb.RegisterRequest, Context], Awaitable[pb.Empty]]
-
-
-def device_plugin_handler(servicer: DevicePluginServicer) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Return what serves `servicer` as v1beta1.DevicePlugin in a gRPC server."""
+def device_plugin_handler(servicer: Any) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Return what serves `servicer`, such as a ResourceServer, as v1beta1.DevicePlugin."""
     return grpc_wire.handler(
         DEVICE_PLUGIN,
         {
@@ -72,7 +47,9 @@ def device_plugin_handler(servicer: DevicePluginServicer) -> "grpc.GenericRpcHan
     )
 
 
-def registration_handler(register: Register) -> "grpc.GenericRpcHandler[Any, Any]":
+def registration_handler(
+    register: Callable[[pb.RegisterRequest, Context], Awaitable[pb.Empty]],
+) -> "grpc.GenericRpcHandler[Any, Any]":
     """Return what serves `register` as v1beta1.Registration in the kubelet's gRPC server."""
     return grpc_wire.handler(REGISTRATION, {REGISTER: register})
 

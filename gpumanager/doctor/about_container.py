@@ -5,7 +5,6 @@ with another one, and a program with file capabilities ignores LD_LIBRARY_PATH.
 """
 
 import ctypes
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -38,11 +37,10 @@ def find_libcuda() -> Path:
     return next(path for name in names for path in found if path.name.startswith(name))
 
 
-def about_container(libcuda: Path | Unseen) -> Iterator[Finding]:
-    match libcuda:
-        case Unseen(cause):
-            yield wrong("library path", f"{cause}; it lies in {LIBRARIES}", RECIPE)
-        case path if not path.name.startswith(SHIM):
-            yield wrong("library path", f"{path} is found first, which no limit holds for", RECIPE)
-        case path:
-            yield well("library path", str(path))
+def about_container(libcuda: Path | Unseen) -> Finding:
+    part = "library path"
+    if isinstance(libcuda, Unseen):
+        return wrong(f"{libcuda.cause}; it lies in {LIBRARIES}", RECIPE, part)
+    if not libcuda.name.startswith(SHIM):
+        return wrong(f"{libcuda} is found first, which no limit holds for", RECIPE, part)
+    return well(str(libcuda), part)

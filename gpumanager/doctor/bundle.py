@@ -8,9 +8,9 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from gpumanager.doctor.redact import redact
 
@@ -29,53 +29,37 @@ class Piece:
 
     name: str
     origin: str
-    text: str = ""
+    text: bytes = b""
     cause: str = ""
     cut: bool = False
     redacted: int = 0
 
-    @property
-    def size(self) -> int:
-        return len(self.text.encode())
 
-
-def piece(name: str, origin: str, text: str) -> Piece:
-    """Return a piece that is fit to be given away."""
+def piece(name: str, origin: str, text: str, left: int = MOST_OF_ALL) -> Piece:
+    """Return a piece that is fit to be given away. left: bytes that fit into the bundle."""
     clean, count = redact(text)
     encoded = clean.encode(errors="backslashreplace")
-    cut = len(encoded) > MOST_BYTES
-    if cut:
-        clean = encoded[-MOST_BYTES:].decode(errors="ignore")
-    return Piece(name, origin, clean, cut=cut, redacted=count)
+    if min(len(encoded), MOST_BYTES) > left:
+        return Piece(name, origin, cause=f"the bundle would exceed {MOST_OF_ALL} bytes")
+    kept = encoded[-MOST_BYTES:].decode(errors="ignore").encode()
+    return Piece(name, origin, kept, cut=len(encoded) > MOST_BYTES, redacted=count)
 
 
-def within(pieces: Iterable[Piece], most: int = MOST_OF_ALL) -> tuple[Piece, ...]:
-    """Return the first that fit; those that do not are left out, with the reason."""
-    found, left = [], most
-    for one in pieces:
-        if one.size > left:
-            found.append(Piece(one.name, one.origin, cause=f"the bundle would exceed {most} bytes"))
-            continue
-        left -= one.size
-        found.append(one)
-    return tuple(found)
-
-
-def manifest(pieces: Sequence[Piece], version: str, made: float) -> dict[str, Any]:
-    """Return the manifest. made: seconds since the epoch."""
-    return {
+def write(pieces: Sequence[Piece], version: str, made: float, to: IO[bytes]) -> None:
+    """Write a tar.gz. made: seconds since the epoch. Raises OSError."""
+    there = [one for one in pieces if not one.cause]
+    manifest = {
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
         "gpumanager": version,
         "files": [
             {
                 "name": one.name,
                 "origin": one.origin,
-                "bytes": one.size,
+                "bytes": len(one.text),
                 "cut": one.cut,
                 "redacted": one.redacted,
             }
-            for one in pieces
-            if not one.cause
+            for one in there
         ],
         "missing": [
             {"name": one.name, "origin": one.origin, "cause": redact(one.cause)[0]}
@@ -83,15 +67,9 @@ def manifest(pieces: Sequence[Piece], version: str, made: float) -> dict[str, An
             if one.cause
         ],
     }
-
-
-def write(pieces: Sequence[Piece], version: str, made: float, to: IO[bytes]) -> None:
-    """Write a tar.gz; raises OSError."""
-    said = json.dumps(manifest(pieces, version, made), indent=2)
-    files = [("manifest.json", said), *((one.name, one.text) for one in pieces if not one.cause)]
+    first = Piece("manifest.json", "", json.dumps(manifest, indent=2).encode())
     with tarfile.open(fileobj=to, mode="w:gz") as archive:
-        for name, text in files:
-            content = text.encode(errors="backslashreplace")
-            entry = tarfile.TarInfo(f"{ROOT}/{name}")
-            entry.size, entry.mtime, entry.mode = len(content), int(made), 0o600
-            archive.addfile(entry, io.BytesIO(content))
+        for one in (first, *there):
+            entry = tarfile.TarInfo(f"{ROOT}/{one.name}")
+            entry.size, entry.mtime, entry.mode = len(one.text), int(made), 0o600
+            archive.addfile(entry, io.BytesIO(one.text))

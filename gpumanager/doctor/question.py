@@ -41,4 +41,7 @@ class DoctorQuestion(Generic[T]):
         try:
             self._answer = self._ask()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the reader needs
-            self._answer = Unseen(str(error) or type(error).__name__)
+            cause = str(error) or type(error).__name__
+            if isinstance(error, OSError) and error.strerror:
+                cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            self._answer = Unseen(cause)

@@ -1,20 +1,18 @@
-"""What a doctor sees on a node, and what it says of it.
+"""What a doctor says of a node.
 
-`ObservedNode` has an input of each check: what could be seen or, in its place, why it could not. A
-finding is one line of the answer: what was found, whether that is well, and what to do where it is
-not. It is wrong only where pods would get no GPU, or not what they were granted; what merely makes
-something worse is a note.
+A finding is one line of the answer: what was found, whether that is well, and what to do where it
+is not. It is wrong only where pods would get no GPU, or not what they were granted; what merely
+makes something worse is a note.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from gpumanager.doctor.question import Unseen
-from gpumanager.gpu.device_attributes import LoadedDriver
-from gpumanager.gpu.values import Topology
-from gpumanager.units import Bytes
 
 
 class Verdict(Enum):
@@ -29,24 +27,92 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """advice: what to do; empty where nothing is."""
+    """advice: what to do; empty where nothing is. part: empty for that of its check."""
 
-    part: str
     verdict: Verdict
     found: str
     advice: str = ""
+    part: str = ""
 
 
-def well(part: str, found: str) -> Finding:
-    return Finding(part, Verdict.WELL, found)
+def well(found: str, part: str = "") -> Finding:
+    return Finding(Verdict.WELL, found, part=part)
 
 
-def note(part: str, found: str, advice: str) -> Finding:
-    return Finding(part, Verdict.NOTE, found, advice)
+def note(found: str, advice: str, part: str = "") -> Finding:
+    return Finding(Verdict.NOTE, found, advice, part)
 
 
-def wrong(part: str, found: str, advice: str) -> Finding:
-    return Finding(part, Verdict.WRONG, found, advice)
+def wrong(found: str, advice: str, part: str = "") -> Finding:
+    return Finding(Verdict.WRONG, found, advice, part)
+
+
+Findings = Iterator[Finding]
+Say = Callable[[str, str], Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What to make of inputs, by their names.
+
+    unseen, advice: of the finding where the first of them could not be looked at. after: inputs of
+    other checks, which say enough where they could not be looked at.
+    """
+
+    part: str
+    names: tuple[str, ...]
+    judge: Callable[..., Iterable[Finding]]
+    unseen: Say | None = None
+    advice: str = ""
+    after: tuple[str, ...] = ()
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield findings; none where the node has no such input."""
+        if not inputs.keys() >= {*self.names} or any(
+            isinstance(inputs[name], Unseen) for name in self.after
+        ):
+            return
+        first, *rest = (inputs[name] for name in self.names)
+        if self.unseen and isinstance(first, Unseen):
+            yield replace(self.unseen(first.cause, self.advice), part=self.part)
+            return
+        for found in self.judge(first, *rest):
+            yield found if found.part else replace(found, part=self.part)
+
+
+def check(
+    part: str, unseen: Say | None = None, advice: str = "", after: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Iterable[Finding]]], Check]:
+    """Make a function a check; its parameters are the names of its inputs."""
+    return lambda judge: Check(part, (*signature(judge).parameters,), judge, unseen, advice, after)
+
+
+def row(
+    part: str,
+    name: str,
+    good: str,
+    *,
+    none: str = "",
+    bad: tuple[Say, str, str] | None = None,
+    unseen: tuple[Say, str] | None = None,
+) -> Check:
+    """Check one input: bad is False, and a list that is not empty. {}: the input, in sentences.
+
+    good: what is found; empty where nothing is to be said. none: of None. bad: what is found, and
+    what to do. unseen: what to do; None where another row says it.
+    """
+
+    def judge(value: Any) -> Iterator[Finding]:
+        listed = isinstance(value, list | tuple)
+        text = ", ".join(map(str, value)) if listed else value
+        if bad and (value is False or (listed and value)):
+            say, found, advice = bad
+            yield say(found.format(text), advice)
+        elif good:
+            yield well(none if value is None else good.format(text))
+
+    say, advice = unseen or (None, "")
+    return Check(part, (name,), judge, say, advice, () if unseen else (name,))
 
 
 class ListeningSocket(Enum):
@@ -59,124 +125,9 @@ class ListeningSocket(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
-    """What a directory is for, and what the file system says of it or, where it is not there yet,
-    of the nearest one above it.
-
-    obstacle: why nothing could be written there; executable: whether code from there may run.
-    """
-
-    purpose: str
-    path: Path
-    obstacle: str | None
-    free: Bytes
-    executable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class InstalledDriver:
     """The driver's libraries on the host's disk."""
 
     version: str
     library: Path
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """One GPU that an agent leaves out or takes out of use; mild: that it goes on to use, or that
-    is meant for others. advice: what to do, where that is not the usual."""
-
-    gpu: str
-    cause: str
-    mild: bool = False
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimObjects:
-    """What the API server has. denied: rights of an agent that the account has not.
-
-    devices: of the node's slice. slice_differences: between it and what an agent would write; None:
-    there is no slice. claims: of all namespaces, by UID; allocated: those that pods use here.
-    """
-
-    device_class: bool | Unseen
-    denied: tuple[str, ...] | Unseen
-    devices: int
-    slice_differences: tuple[str, ...] | Unseen | None
-    claims: Mapping[str, str] = field(default_factory=dict)
-    allocated: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedClaims:
-    """What serves claims here. socket: by which the kubelet finds the driver, in registry.
-
-    ready: what the agent says of itself. cdi_obstacle: why the runtime ignores CDI files, empty
-    where it does not. cdi_files: UIDs of their claims. prepared: claims in the journal, by UID.
-    """
-
-    registry: Path
-    socket: ListeningSocket
-    ready: str | Unseen
-    cdi_obstacle: str | Unseen
-    cdi_directory: Path
-    cdi_files: frozenset[str] | Unseen
-    prepared: Mapping[str, str] | Unseen
-    objects: ClaimObjects | Unseen
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedNode:
-    """The driver and its GPUs.
-    missing_nodes: device files that GPUs or the driver need and that are not there.
-    missing_shims: our own libraries that are not built. troubles: of single GPUs.
-    unlimited: libraries of the driver in containers that share a GPU which no limit holds for.
-    hmm: whether kernels may reach pageable memory, past the limits of a share.
-
-    The kubelet. listener: what listens on its socket. sockets: our own ones beside it. pods: how
-    many it lists. held: device IDs of ours that its checkpoint says pods hold; None where there is
-    no checkpoint yet. pod_resources: which calls it answers.
-
-    Containers. runtime: which one answers by CRI. cgroups: their version; None for none. driver:
-    the pods' cgroup driver; None while there is no pod to tell by. nvidia_defaults: files that make
-    NVIDIA's runtime the default; nvidia_devices: CDI's descriptions of its devices.
-
-    The agent's own place, as this process has it. takes_books_back: whether it may open what
-    processes of other users have open. granted: how many containers the journal has grants for;
-    None where there is no journal yet.
-
-    managers: others that have this node's GPUs too; None without an API server. beside: whether the
-    agent offers GPUs all the same. claims: None where the node serves none.
-    """
-
-    installed: InstalledDriver | Unseen
-    loaded: LoadedDriver | Unseen
-    topology: Topology | Unseen
-    missing_nodes: tuple[Path, ...]
-    missing_shims: tuple[Path, ...]
-    troubles: tuple[Trouble, ...] | Unseen
-    unlimited: tuple[str, ...] | Unseen
-    hmm: bool | Unseen
-    kubelet_socket: Path
-    listener: ListeningSocket
-    sockets: tuple[ListeningSocket, ...]
-    version: str | Unseen
-    pods: int | Unseen
-    held: str | Unseen | None
-    pod_resources: str | Unseen
-    runtime: str | Unseen
-    root: bool
-    sees_all_processes: bool
-    takes_books_back: bool
-    open_files: int
-    directories: tuple[Directory, ...] | Unseen
-    granted: int | Unseen | None
-    cgroups: str | None = None
-    driver: str | None = None
-    nvidia_defaults: tuple[Path, ...] = ()
-    nvidia_devices: tuple[Path, ...] = ()
-    managers: tuple[str, ...] | Unseen | None = None
-    beside: bool = False
-    claims: ObservedClaims | None = None

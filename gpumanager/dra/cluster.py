@@ -10,7 +10,8 @@ Everything else is read from the API server once.
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any
 
 from gpumanager.grants.grant import Claimant
 from gpumanager.grants.refusals import RetryLater
@@ -27,85 +28,13 @@ from gpumanager.kube.claims import (
 )
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
-from gpumanager.kube.informer import Informer
+from gpumanager.kube.informer import Informer, ObjectStore, full_name
 
 log = logging.getLogger(__name__)
 
-NOT_FOUND: Final = 404
 
-
-class NodeClaims:
-    """Claims of this driver that are allocated on one node. Kept by an informer."""
-
-    path = "/apis/resource.k8s.io/v1/resourceclaims"
-
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._claims: dict[str, ResourceClaim] = {}
-
-    def __len__(self) -> int:
-        return len(self._claims)
-
-    def get(self, uid: str) -> ResourceClaim | None:
-        return self._claims.get(uid)
-
-    def all(self) -> tuple[ResourceClaim, ...]:
-        return tuple(self._claims.values())
-
-    def devices(self) -> frozenset[str]:
-        """Return the names of devices that claims hold. One with admin access holds none."""
-        of_claims = (one for claim in self._claims.values() for one in claim.devices)
-        return frozenset(o.name for o in of_claims if o.pool == self._node and not o.admin)
-
-    def name(self, item: Any) -> str:
-        return str(item["metadata"]["uid"])
-
-    def put(self, item: Any) -> None:
-        """Raises NotAClaim; then `ClaimCluster.claim` reads it, and raises the same."""
-        uid = self.name(item)
-        self._claims.pop(uid, None)
-        if any(one.pool == self._node for one in list_devices(item)):
-            self._claims[uid] = read_claim(item)
-
-    def remove(self, item: Any) -> None:
-        self._claims.pop(self.name(item), None)
-
-    def only(self, names: set[str]) -> None:
-        self._claims = {uid: one for uid, one in self._claims.items() if uid in names}
-
-
-class PodClaimsStore:
-    """Pods of one node that use claims. Kept by an informer."""
-
-    path = "/api/v1/pods"
-
-    def __init__(self) -> None:
-        self._pods: dict[PodUID, PodClaims] = {}
-
-    def get(self, uid: PodUID) -> PodClaims | None:
-        return self._pods.get(uid)
-
-    def names(self, namespace: str, claim: str) -> bool:
-        """Return whether a pod that has not ended names this claim."""
-        return any(
-            pod.namespace == namespace and not pod.finished and use.claim == claim
-            for pod in self._pods.values()
-            for use in pod.uses
-        )
-
-    def name(self, item: Any) -> str:
-        return str(item["metadata"]["uid"])
-
-    def put(self, item: Any) -> None:
-        pod = read_pod_claims(item)
-        if pod.uses:
-            self._pods[pod.uid] = pod
-
-    def remove(self, item: Any) -> None:
-        self._pods.pop(PodUID(self.name(item)), None)
-
-    def only(self, names: set[str]) -> None:
-        self._pods = {uid: one for uid, one in self._pods.items() if uid in names}
+def uid_of_object(item: Any) -> str:
+    return str(item["metadata"]["uid"])
 
 
 class ClaimCluster:
@@ -114,15 +43,28 @@ class ClaimCluster:
     def __init__(self, api: KubeClient, node: str) -> None:
         self._api = api
         self._node = node
-        self.claims = NodeClaims(node)
-        self.pods = PodClaimsStore()
-        fields = f"spec.nodeName={node}"
+        claims = "/apis/resource.k8s.io/v1/resourceclaims"
+        self.claims = ObjectStore(claims, self._allocated_here, key=uid_of_object)
+        self.pods = ObjectStore("/api/v1/pods", _with_claims, key=uid_of_object)
         self._unprepared: dict[str, ResourceClaim] = {}
         """Claims as they were known when the kubelet unprepared them, by UID."""
         self._informers = (
             Informer(api, self.claims, cached=True),
-            Informer(api, self.pods, fields=fields, cached=True),
+            Informer(api, self.pods, fields=f"spec.nodeName={node}", cached=True),
         )
+
+    def _allocated_here(self, item: Any) -> ResourceClaim | None:
+        try:
+            here = any(one.pool == self._node for one in list_devices(item))
+            return read_claim(item) if here else None
+        except NotAClaim as error:  # `claim` reads it again, and raises the same
+            log.debug("claim %s is not understood: %s", full_name(item), error)
+            return None
+
+    def devices(self) -> frozenset[str]:
+        """Return the names of devices that claims hold. One with admin access holds none."""
+        of_claims = (one for claim in self.claims.known.values() for one in claim.devices)
+        return frozenset(o.name for o in of_claims if o.pool == self._node and not o.admin)
 
     @property
     def current(self) -> bool:
@@ -137,16 +79,16 @@ class ClaimCluster:
 
     def users(self, claim: str) -> frozenset[PodUID]:
         """Return the pods that may use it, as far as the watch has shown."""
-        known = self.claims.get(claim)
-        return frozenset(one.uid for one in known.reserved_for) if known else frozenset()
+        known = self.claims.known.get(claim)
+        return frozenset(one.uid for one in (known.reserved_for if known else ()))
 
     def containers(
         self, uid: str, name: str, requests: Collection[str] = ()
     ) -> tuple[Claimant, ...]:
         """Return the containers that may use these requests of a claim, or any of its requests, as
         far as the watch has shown."""
-        known = self.claims.get(uid)
-        pods = [self.pods.get(one.uid) for one in known.reserved_for] if known else ()
+        known = self.claims.known.get(uid)
+        pods = [self.pods.known.get(one.uid) for one in known.reserved_for] if known else ()
         found = (
             Claimant(pod.uid, pod.namespace, pod.name, use.container)
             for pod in filter(None, pods)
@@ -157,21 +99,23 @@ class ClaimCluster:
 
     def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
         """Return the requests of the claims allocated on this node, by namespace and name."""
-        return {(one.namespace, one.name): tuple(one.requests) for one in self.claims.all()}
+        return {
+            (one.namespace, one.name): tuple(one.requests) for one in self.claims.known.values()
+        }
 
     def unprepared(self, uid: str) -> None:
         """Distrust what is cached of it: its next pod may come before the watch shows what happened
         in between."""
-        asked = {**self._unprepared, uid: self.claims.get(uid)}
+        asked = {**self._unprepared, uid: self.claims.known.get(uid)}
         self._unprepared = {
-            of: one for of, one in asked.items() if one and one is self.claims.get(of)
+            of: one for of, one in asked.items() if one and one is self.claims.known.get(of)
         }
 
     async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim:
         """Return a claim. Raises NotAClaim, and RetryLater where the API server does not answer."""
-        known = self.claims.get(uid)
+        known = self.claims.known.get(uid)
         if known is not None and known is not self._unprepared.get(uid) and self.current:
-            pods = (self.pods.get(one.uid) for one in known.reserved_for)
+            pods = (self.pods.known.get(one.uid) for one in known.reserved_for)
             if any(pod is not None and not pod.ended for pod in pods):
                 return known
         item = await self._get_claim(namespace, name)
@@ -184,7 +128,7 @@ class ClaimCluster:
 
     def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None:
         """Return its devices by the watch; None where that has no such claim, or is behind."""
-        known = self.claims.get(uid)
+        known = self.claims.known.get(uid)
         return known.devices if known and self.current else None
 
     async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]:
@@ -204,13 +148,16 @@ class ClaimCluster:
     async def named_by_pod(self, namespace: str, name: str) -> bool:
         """Return whether a claim of this name does not exist, and a pod of this node that has not
         ended names it. Raises RetryLater."""
-        named = self.pods.names(namespace, name)
+        named = any(
+            pod.namespace == namespace and not pod.finished and use.claim == name
+            for pod in self.pods.known.values()
+            for use in pod.uses
+        )
         return named and await self._get_claim(namespace, name) is None
 
     async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None:
         """Return what a pod uses; None for one that is gone. Raises RetryLater."""
-        known = self.pods.get(uid)
-        if known is not None:
+        if known := self.pods.known.get(uid):
             return known
         item = await self._get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         try:
@@ -229,8 +176,13 @@ class ClaimCluster:
         try:
             return await self._api.get(path)
         except ApiRefused as error:
-            if error.status == NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise RetryLater(str(error)) from error
         except ApiUnavailable as error:
             raise RetryLater(str(error)) from error
+
+
+def _with_claims(item: Any) -> PodClaims | None:
+    pod = read_pod_claims(item)
+    return pod if pod.uses else None

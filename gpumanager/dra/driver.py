@@ -15,21 +15,29 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
 
+from gpumanager.dra.api import dra_v1_pb2 as pb
+from gpumanager.dra.cluster import ClaimCluster
 from gpumanager.dra.plan import TO_DO, PreparedNode, plan
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import Refused, RetryLater
-from gpumanager.ids import AllocationID, PodUID
-from gpumanager.isolation.cdi import CdiDevice, CdiFiles, cdi_name, spec
-from gpumanager.isolation.edits import ContainerEdits
+from gpumanager.ids import AllocationID
+from gpumanager.isolation.cdi import KIND, CdiDevice, CdiFiles, cdi_name, spec
 from gpumanager.isolation.table import Isolations
-from gpumanager.kube.claims import AllocatedDevice, NotAClaim, PodClaims, ResourceClaim, device_name
+from gpumanager.kube.claims import (
+    AllocatedDevice,
+    NotAClaim,
+    PodClaims,
+    ResourceClaim,
+    base,
+    device_name,
+)
 from gpumanager.names import CLAIMS, DEVICE_PLUGINS
 
 log = logging.getLogger(__name__)
@@ -39,8 +47,7 @@ T = TypeVar("T")
 _UID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
+class ClaimRef(NamedTuple):
     """A claim, as the kubelet names it."""
 
     namespace: str
@@ -51,46 +58,24 @@ class ClaimRef:
         return f"{self.namespace}/{self.name} ({self.uid})"
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredDevice:
-    """One allocated device, as the kubelet gets it. request: without its alternative."""
-
-    request: str
-    pool: str
-    device: str
-    cdi_ids: tuple[str, ...]
-    share: str | None
-
-
-class ClaimsReader(Protocol):
-    """Reads claims and pods: `cluster.ClaimCluster`, which describes these methods."""
-
-    async def claim(self, namespace: str, name: str, uid: str) -> ResourceClaim: ...
-    async def pod(self, namespace: str, name: str, uid: PodUID) -> PodClaims | None: ...
-    def allocated(self, uid: str) -> tuple[AllocatedDevice, ...] | None: ...
-    async def reread(self, namespace: str, name: str, uid: str) -> tuple[AllocatedDevice, ...]: ...
-    async def named_by_pod(self, namespace: str, name: str) -> bool: ...
-    def requests(self) -> Mapping[tuple[str, str], tuple[str, ...]]: ...
-    def unprepared(self, uid: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimDependencies:
-    """What the driver works with. pool: the node's name. clock: seconds since 1970."""
-
-    isolation: Isolations
-    claims: ClaimsReader
-    cdi: CdiFiles
-    pool: str
-    clock: Callable[[], float] = time.time
-
-
 class ClaimDriver:
-    """Call `take_up` once, and `serve_again` as soon as there is time."""
+    """Call `take_up` once, and `serve_again` as soon as there is time.
 
-    def __init__(self, node: Node, deps: ClaimDependencies) -> None:
-        self.node = node
-        self._deps = deps
+    pool: the node's name. clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        isolation: Isolations,
+        claims: ClaimCluster,
+        cdi: CdiFiles,
+        pool: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.node, self._isolation, self._claims = node, isolation, claims
+        self._cdi, self._pool, self._clock = cdi, pool, clock
         self._store, self._lock = node.store, node.lock
         self._served: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
@@ -98,8 +83,9 @@ class ClaimDriver:
         """Why not, as logged last."""
         self._asked: list[ClaimRef] = []
         """Claims that are being prepared; without those that were unprepared meanwhile."""
-        self._prepared: set[str] = set()
-        """Claims that the kubelet asked for since `take_prepared`."""
+        self.unused: dict[str, int] = {}
+        """How many passes of the reconciler in a row found no use of a claim; counted anew once the
+        kubelet asks for it."""
         self.whole = False
         """Whether the journal has all that this node ever granted."""
 
@@ -125,7 +111,7 @@ class ClaimDriver:
                 # What the CDI files were made of is held again: containers run with it. Nothing is
                 # removed: whose it is may not be known.
                 known = {one.id for one in self.live()}
-                if lost := [one for one in self._deps.cdi.grants() if one.id not in known]:
+                if lost := [one for one in self._cdi.grants() if one.id not in known]:
                     await self._store.put(*lost)
                 for one in lost:
                     log.warning("allocation %s restored from its CDI file: %s", one.id, one.source)
@@ -163,7 +149,7 @@ class ClaimDriver:
             except OSError as error:
                 log.warning("cannot remove files of earlier claims yet: %s", error)
 
-    async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
+    async def prepare(self, claim: ClaimRef) -> tuple[pb.Device, ...] | Refused:
         """Return the devices of a claim, or why it has none and what its reader can do.
 
         It goes on to its end although the caller gives up, and then has the answer ready.
@@ -172,7 +158,10 @@ class ClaimDriver:
         RetryLater, JournalUnwritable, and what back ends and the disk raise.
         """
         await self.node.taken_up.wait()
-        answer = await self._to_its_end(self._prepare(claim))
+        if _UID.fullmatch(claim.uid):
+            answer = await self._to_its_end(self._prepare(claim))
+        else:
+            answer = Refused(f"{claim.uid[:40]!r} is no UID of a claim", "invalid")
         if isinstance(answer, Refused) and answer.reason in TO_DO:
             return replace(answer, text=f"{answer.text}. {TO_DO[answer.reason]}")
         return answer
@@ -187,94 +176,87 @@ class ClaimDriver:
         """Wait until the calls that went on to their end have come to it."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    def take_prepared(self) -> frozenset[str]:
-        """Return the UIDs of claims that the kubelet asked to prepare since the last time."""
-        asked, self._prepared = self._prepared, set()
-        return frozenset(asked)
+    async def reclaim(self, claim: ClaimRef, passes: int) -> bool:
+        """Unprepare it, unless it was unused for fewer passes. Return whether it was unprepared.
+        Raises as `unprepare`."""
+        return await self._to_its_end(self._unprepare(claim, passes))
 
-    async def reclaim(self, claim: ClaimRef) -> bool:
-        """Unprepare it, unless the kubelet has asked to prepare it since `take_prepared`. Return
-        whether it was unprepared. Raises as `unprepare`."""
-        return await self._to_its_end(self._unprepare(claim, unless_asked=True))
-
-    async def _prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
-        self._prepared.add(claim.uid)
-        if not _UID.fullmatch(claim.uid):
-            return Refused(f"{claim.uid[:40]!r} is no UID of a claim", "invalid")
-        held, known = self._of(claim.uid), self._deps.claims.allocated(claim.uid)
-        if held and known is not None and not as_granted(known, held):
-            # Freed and allocated anew while the kubelet, or its checkpoint, was away: the scheduler
-            # may have given what it held to others.
-            with contextlib.suppress(RetryLater):
-                known = await self._deps.claims.reread(claim.namespace, claim.name, claim.uid)
-                if known and not as_granted(known, held):
-                    self._prepared.discard(claim.uid)
-                    return Refused(
-                        f"claim {claim} was allocated other devices than it has here, and was not "
-                        "unprepared: it is released once nothing runs with it",
-                        "not-free",
-                    )
+    async def _prepare(self, claim: ClaimRef) -> tuple[pb.Device, ...] | Refused:
+        if await self._is_allocated_otherwise(claim):
+            return Refused(
+                f"claim {claim} was allocated other devices than it has here, and was not "
+                "unprepared: it is released once nothing runs with it",
+                "not-free",
+            )
+        self.unused.pop(claim.uid, None)
         async with self._lock:
             if held := self._of(claim.uid):
                 return await self._again(held)
         self._asked.append(claim)
         try:
-            return await self._prepare_new(claim)
+            found = await self._claims.claim(*claim)
+            pods = [
+                await self._claims.pod(found.namespace, one.name, one.uid)
+                for one in found.reserved_for
+            ]
+            async with self._lock:
+                if held := self._of(claim.uid):  # the kubelet asked twice
+                    return await self._again(held)
+                if claim not in self._asked:
+                    # The API server took its time, the kubelet gave up, and the pod was deleted:
+                    # nobody would unprepare it a second time.
+                    return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
+                return await self._grant(found, pods)
+        except NotAClaim as error:
+            return Refused(str(error), "invalid")
         finally:
             if claim in self._asked:
                 self._asked.remove(claim)
 
-    async def _prepare_new(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...] | Refused:
+    async def _is_allocated_otherwise(self, claim: ClaimRef) -> bool:
+        """Return whether it was freed and allocated anew while the kubelet, or its checkpoint, was
+        away: the scheduler may have given what it held to others."""
+        held, known = self._of(claim.uid), self._claims.allocated(claim.uid)
+        if not held or known is None or as_granted(known, held):
+            return False
+        with contextlib.suppress(RetryLater):
+            found = await self._claims.reread(*claim)
+            return bool(found) and not as_granted(found, held)
+        return False
+
+    async def _grant(
+        self, claim: ResourceClaim, pods: Sequence[PodClaims | None]
+    ) -> tuple[pb.Device, ...] | Refused:
+        sources = (one.source for one in self.live())
+        granted = (one for one in sources if isinstance(one, ClaimSource))
+        requests = {(one.namespace, one.name): one.requests for one in granted}
+        ledger = self.node.ledger(CLAIMS)
+        users = zip(claim.reserved_for, pods, strict=True)  # without pods that are gone
+        planned = plan(
+            PreparedNode(self._pool, ledger, self.live(), {**requests, **self._claims.requests()}),
+            replace(claim, reserved_for=tuple(one for one, pod in users if pod)),
+            [pod for pod in pods if pod],
+            self._clock(),
+            lambda: AllocationID(secrets.token_hex(8)),
+        )
+        if isinstance(planned, Refused):
+            return planned
         try:
-            found = await self._deps.claims.claim(claim.namespace, claim.name, claim.uid)
-        except NotAClaim as error:
-            return Refused(str(error), "invalid")
-        pods = [
-            await self._deps.claims.pod(found.namespace, one.name, one.uid)
-            for one in found.reserved_for
-        ]
-        async with self._lock:
-            if held := self._of(claim.uid):  # the kubelet asked twice
-                return await self._again(held)
-            if claim not in self._asked:
-                # The API server took its time, the kubelet gave up, and the pod was deleted: nobody
-                # would unprepare it a second time.
-                return Refused(f"claim {claim} was unprepared meanwhile", "invalid")
-            requests: dict[tuple[str, str], tuple[str, ...]] = {}
-            if any(use.claim != found.name for pod in pods if pod for use in pod.uses):
-                for source in (one.source for one in self.live()):
-                    if isinstance(source, ClaimSource):
-                        requests[source.namespace, source.name] = source.requests
-                requests |= self._deps.claims.requests()
-            ledger = self.node.ledger(CLAIMS)
-            node = PreparedNode(self._deps.pool, ledger, self.live(), requests)
-            gone = {one.uid for one, pod in zip(found.reserved_for, pods, strict=True) if not pod}
-            users = tuple(one for one in found.reserved_for if one.uid not in gone)
-            planned = plan(
-                node,
-                replace(found, reserved_for=users),
-                [pod for pod in pods if pod],
-                self._deps.clock(),
-                lambda: AllocationID(secrets.token_hex(8)),
-            )
-            if isinstance(planned, Refused):
-                return planned
-            try:
-                await self._hold(planned)
-                await self.node.grant(*planned)
-            except BaseException:
-                self._served.discard(claim.uid)
-                with contextlib.suppress(OSError):  # what stays is removed by `repair`
-                    self._deps.cdi.remove(claim.uid)
-                for one in planned:
-                    await self._store.close(one.id)
-                raise
+            await self._hold(planned)
+            await self.node.grant(*planned)
+        except BaseException:
+            self._served.discard(claim.uid)
+            with contextlib.suppress(OSError):  # what stays is removed by `repair`
+                self._cdi.remove(claim.uid)
+            for one in planned:
+                await self._store.close(one.id)
+            raise
         self.node.notify()
         return self._answer(planned)
 
-    async def _again(self, held: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
+    async def _again(self, held: tuple[Grant, ...]) -> tuple[pb.Device, ...]:
         uid = uid_of(held[0])
-        if uid not in self._served or uid not in self._deps.cdi:
+        if uid not in self._served or uid not in self._cdi:
             await self._hold(held)
         return self._answer(held)
 
@@ -288,12 +270,8 @@ class ClaimDriver:
         for grant in grants:
             gpus = tuple(gpu for gpu in self.node.topology.gpus if gpu.uuid in grant.shares)
             missing = missing or len(gpus) < len(grant.shares)
-            edits = await self._deps.isolation.prepare(grant, gpus)
-            nodes = {
-                device_name(gpu.uuid): f"/dev/nvidia{gpu.minor}"
-                for gpu in self.node.topology.gpus
-                if gpu.uuid in grant.shares
-            }
+            edits = await self._isolation.prepare(grant, gpus)
+            nodes = {device_name(gpu.uuid): f"/dev/nvidia{gpu.minor}" for gpu in gpus}
             # A CDI device for each device of the claim, with the node of its own GPU and all that
             # is common: a container may have any of them, or all.
             for index, device in enumerate(devices_of(grant)):
@@ -302,35 +280,34 @@ class ClaimDriver:
                 devices.append(
                     CdiDevice(cdi_name(grant.id, index), replace(edits, devices=visible))
                 )
-        if not (missing and uid in self._deps.cdi):
-            self._deps.cdi.write(uid, spec(devices, grants))
+        if not (missing and uid in self._cdi):
+            self._cdi.write(uid, spec(devices, grants))
         if not missing:
             self._served.add(uid)
 
-    def _answer(self, grants: tuple[Grant, ...]) -> tuple[AnsweredDevice, ...]:
+    def _answer(self, grants: tuple[Grant, ...]) -> tuple[pb.Device, ...]:
         return tuple(
-            AnsweredDevice(
-                request=device.request.partition("/")[0],
-                pool=self._deps.pool,
-                device=device.name,
-                cdi_ids=(CdiDevice(cdi_name(grant.id, index), ContainerEdits()).id,),
-                share=device.share,
+            pb.Device(
+                request_names=[base(device.request)],
+                pool_name=self._pool,
+                device_name=device.name,
+                cdi_device_ids=[f"{KIND}={cdi_name(grant.id, index)}"],
+                share_id=device.share,
             )
             for grant in grants
             for index, device in enumerate(devices_of(grant))
         )
 
-    async def _unprepare(self, claim: ClaimRef, *, unless_asked: bool = False) -> bool:
+    async def _unprepare(self, claim: ClaimRef, passes: int = 0) -> bool:
         async with self._lock:
-            if unless_asked and claim.uid in self._prepared:
+            if self.unused.get(claim.uid, 0) < passes:
                 return False
             self._asked = [one for one in self._asked if one.uid != claim.uid]
-            self._deps.claims.unprepared(claim.uid)
+            self._claims.unprepared(claim.uid)
             held = self._of(claim.uid)
             if _UID.fullmatch(claim.uid):
-                self._deps.cdi.remove(claim.uid)
+                self._cdi.remove(claim.uid)
             self._served.discard(claim.uid)
-            self._unserved.pop(claim.uid, None)
             if held:
                 await self.node.release(one.id for one in held)
             else:
@@ -338,6 +315,8 @@ class ClaimDriver:
                 # then all is written anew. Where nothing is unsure this writes nothing.
                 await self._store.put()
             await self._store.forget()  # of earlier ones, whose directories could not be removed
+            for known in (self._unserved, self.unused):
+                known.pop(claim.uid, None)
         if held:
             log.info("unprepared claim %s", claim)
             self.node.notify()
@@ -348,10 +327,10 @@ class ClaimDriver:
 
     async def _serve_missing(self) -> None:
         """Hold each claim that is not served, or has no CDI file."""
-        for uid in dict.fromkeys(uid_of(one) for one in self.live()):
+        for uid in dict.fromkeys(map(uid_of, self.live())):
             async with self._lock:
                 held = self._of(uid)
-                if not held or (uid in self._served and uid in self._deps.cdi):
+                if not held or (uid in self._served and uid in self._cdi):
                     continue
                 try:
                     await self._hold(held)
@@ -364,7 +343,7 @@ class ClaimDriver:
 
     def orphans(self) -> frozenset[AllocationID]:
         """Return the allocations that have a directory, and that the journal does not know."""
-        return frozenset(self._deps.isolation.allocations()) - self.node.journal.grants.keys()
+        return frozenset(self._isolation.allocations()) - self.node.journal.grants.keys()
 
     async def _clear(self, running: Collection[AllocationID] | None) -> None:
         """Remove what the journal does not know: it was never answered, or is given back.
@@ -372,7 +351,7 @@ class ClaimDriver:
         await self._store.forget()
         if not self.whole:
             return
-        self._deps.cdi.keep_only({uid_of(one) for one in self.live()})
+        self._cdi.keep_only({uid_of(one) for one in self.live()})
         for name in () if running is None else self.orphans().difference(running):
             log.info("removing files of unfinished allocation %s", name)
             await self._store.close(name)

@@ -38,7 +38,6 @@ _ANOTHER: Final = "delete the pods that use the claim: the next ones may get ano
 TO_DO: Final[Mapping[str, str]] = {
     "invalid": "Delete the pod, and make the claim anew",
     "not-allocated": "Delete the pod: kube-scheduler allocates for the next one",
-    "pod-unknown": "The kubelet tries again, and it is known by then",
     "other-node": "Delete the pod: kube-scheduler finds the next one a node",
     "gpu-gone": f"Wait until it is back and the kubelet tries again, or {_ANOTHER}",
     "other-interface": f"Wait until that has ended and the kubelet tries again, or {_ANOTHER}",
@@ -70,8 +69,9 @@ def plan(
     now: float,
     new_name: Callable[[], AllocationID],
 ) -> tuple[Grant, ...] | Refused:
-    """Return the grants of a claim that has none. pods: those that it is reserved for."""
-    gpus = _find_gpus(node, claim, pods)
+    """Return the grants of a claim that has none. pods: those that it is reserved for, as far as
+    there are such pods."""
+    gpus = _find_gpus(node, claim)
     if isinstance(gpus, Refused):
         return gpus
     uses: dict[str, list[ClaimUse]] = {}
@@ -105,15 +105,10 @@ def plan(
     return tuple(planned)
 
 
-def _find_gpus(
-    node: PreparedNode, claim: ResourceClaim, pods: Sequence[PodClaims]
-) -> Mapping[str, Gpu] | Refused:
+def _find_gpus(node: PreparedNode, claim: ResourceClaim) -> Mapping[str, Gpu] | Refused:
     """Return the claim's GPUs by the names of its devices."""
     if not claim.devices:
         return Refused(f"claim {claim} is not allocated by this driver", "not-allocated")
-    if unknown := {one.name for one in claim.reserved_for} - {pod.name for pod in pods}:
-        pod = min(unknown)
-        return Refused(f"claim {claim}: what pod {pod} uses of it is not known yet", "pod-unknown")
     known = {device_name(gpu.uuid): gpu for gpu in node.ledger.topology.gpus}
     for one in claim.devices:
         if one.pool != node.name:

@@ -124,12 +124,8 @@ class ClaimPlugin:
         refused: Callable[[ClaimRef, str], None] = lambda _claim, _text: None,
         supervisor: Supervisor | None = None,
     ) -> None:
-        self._driver = driver
-        self._health = health
-        self.sockets = sockets
-        self._timer = timer or NoTimer()
-        self._obstacle = obstacle
-        self._refused = refused
+        self._driver, self._health, self.sockets = driver, health, sockets
+        self._timer, self._obstacle, self._refused = timer or NoTimer(), obstacle, refused
         self._supervisor = supervisor or Supervisor()
         self._failure: CannotListen | None = None
         self._servers: list[grpc.aio.Server] = []
@@ -196,13 +192,11 @@ class ClaimPlugin:
                 self._said = hindered
                 await asyncio.sleep(OBSTACLE_SECONDS)
             self._said = ""
-            self._set_hindered(hindered=False)
+            if self.hindered:
+                self.hindered = False
+                self._driver.node.notify()
             await self._serve()
-            self._set_hindered(hindered=True)
-
-    def _set_hindered(self, *, hindered: bool) -> None:
-        if hindered != self.hindered:
-            self.hindered = hindered
+            self.hindered = True
             self._driver.node.notify()
 
     async def _serve(self) -> None:
@@ -211,7 +205,7 @@ class ClaimPlugin:
         Example: containerd was restarted with another configuration, without CDI. A runtime that
         is restarting does not answer either, so one failed check does not count.
         """
-        handlers = (*wire.plugin_handlers(self), *wire.health_handlers(self._health))
+        handlers = wire.plugin_handlers(self, self._health)
         hindered = 0
         while hindered < OBSTACLES_IN_A_ROW:
             for _ in range(LOOKS_PER_OBSTACLE_CHECK):
@@ -260,7 +254,8 @@ class ClaimPlugin:
     ) -> pb.NodePrepareResourcesResponse:
         answer = pb.NodePrepareResourcesResponse()
         for claim in request.claims:
-            ref, prepared = _ref(claim), answer.claims[claim.uid]
+            ref = ClaimRef(claim.namespace, claim.name, claim.uid)
+            prepared = answer.claims[claim.uid]
             # An error is the user's to read, in the pod's events; the kubelet tries again.
             try:
                 work = self._driver.prepare(ref)
@@ -268,21 +263,14 @@ class ClaimPlugin:
             except (GpuManagerError, OSError) as error:
                 log.warning("claim %s is not prepared: %s", ref, error)
                 prepared.error = str(error) or type(error).__name__  # empty would say: prepared
+            else:
+                if isinstance(devices, Refused):
+                    log.info("claim %s is refused: %s", ref, devices.text)
+                    prepared.error = devices.text
+                else:
+                    prepared.devices.extend(devices)
+            if prepared.error:
                 self._refused(ref, prepared.error)
-                continue
-            if isinstance(devices, Refused):
-                log.info("claim %s is refused: %s", ref, devices.text)
-                prepared.error = devices.text
-                self._refused(ref, devices.text)
-                continue
-            for one in devices:
-                prepared.devices.add(
-                    request_names=[one.request],
-                    pool_name=one.pool,
-                    device_name=one.device,
-                    cdi_device_ids=one.cdi_ids,
-                    share_id=one.share,
-                )
         return answer
 
     async def unprepare(
@@ -290,7 +278,8 @@ class ClaimPlugin:
     ) -> pb.NodeUnprepareResourcesResponse:
         answer = pb.NodeUnprepareResourcesResponse()
         for claim in request.claims:
-            ref, unprepared = _ref(claim), answer.claims[claim.uid]
+            ref = ClaimRef(claim.namespace, claim.name, claim.uid)
+            unprepared = answer.claims[claim.uid]
             try:
                 work = self._driver.unprepare(ref)
                 await self._timer.timed(wire.UNPREPARE.name, CLAIM_DRIVER, work)
@@ -318,7 +307,3 @@ class ClaimPlugin:
         for path in (self.sockets.registration, self.sockets.service):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-
-
-def _ref(claim: pb.Claim) -> ClaimRef:
-    return ClaimRef(claim.namespace, claim.name, claim.uid)

@@ -8,8 +8,9 @@ because the pods of one deployment come together.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Final
 
 from gpumanager.dra.slice import CORDON_TAINT, PATH, TAINT, NodeGpus, resource_slice, slice_name
@@ -24,8 +25,6 @@ from gpumanager.names import CLAIM_DRIVER
 log = logging.getLogger(__name__)
 
 DEBOUNCE_SECONDS: Final = 0.1
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
 """Of a slice that is created: it is there already."""
 
 
@@ -35,25 +34,18 @@ class PublishedSlice:
     path = PATH
 
     def __init__(self, name: str, changed: Callable[[], None]) -> None:
-        self._name = name
-        self._changed = changed
+        self._name, self._changed = name, changed
         self.object: Any = None
         self.last: Any = None
         """The object, or the last one that there was."""
 
     def devices(self) -> frozenset[str]:
         """Return their names; none of a slice that is not there."""
-        spec = (self.object or {}).get("spec") or {}
-        return frozenset(str(one["name"]) for one in spec.get("devices") or ())
+        return frozenset(str(one["name"]) for one in _devices(self.object))
 
-    def tainted(self, gpus: NodeGpus, key: str = TAINT) -> frozenset[GpuUUID]:
+    def tainted(self, gpus: NodeGpus, key: str) -> frozenset[GpuUUID]:
         """Return those of these GPUs that had this taint in the last slice that there was."""
-        spec = (self.last or {}).get("spec") or {}
-        names = {
-            one["name"]
-            for one in spec.get("devices") or ()
-            if any(taint["key"] == key for taint in one.get("taints") or ())
-        }
+        names = {name for name, own, _ in _taints(self.last) if own == key}
         uuids = (gpu.uuid for gpu in gpus.topology.gpus)
         return frozenset(uuid for uuid in uuids if device_name(uuid) in names)
 
@@ -68,8 +60,7 @@ class PublishedSlice:
 
     def remove(self, item: Any) -> None:
         if self.name(item) == self._name and _version(item) >= _version(self.object):
-            self.object = None
-            self._changed()
+            self.only(set())
 
     def only(self, names: set[str]) -> None:
         if self._name not in names:
@@ -93,10 +84,7 @@ class SlicePublisher:
         *,
         judged: asyncio.Event,
     ) -> None:
-        self._api = api
-        self._node = node
-        self._gpus = gpus
-        self._judged = judged
+        self._api, self._node, self._gpus, self._judged = api, node, gpus, judged
         self._backoff = self._fresh = Backoff(0.5, 30.0)
         self._due = asyncio.Event()
         self._uid = ""
@@ -141,17 +129,23 @@ class SlicePublisher:
             # collector deletes what names the one before, as often as it is written.
             node = await self._api.get(f"/api/v1/nodes/{self._node}")
             self._uid = str(node["metadata"]["uid"])
-        gpus = await self._gpus()
+        gpus, published = await self._gpus(), self.published
         if not self._judged.is_set():
-            gpus = replace(gpus, unhealthy=self.published.tainted(gpus).union(gpus.unhealthy))
+            gpus = replace(gpus, unhealthy=published.tainted(gpus, TAINT).union(gpus.unhealthy))
         if gpus.cordoned is None:
-            gpus = replace(gpus, cordoned=self.published.tainted(gpus, CORDON_TAINT))
+            gpus = replace(gpus, cordoned=published.tainted(gpus, CORDON_TAINT))
         wanted = resource_slice(self._node, self._uid, gpus)
-        if same(self.published.object, wanted):
+        # The server takes each write for the beginning of a taint that says no time, and what
+        # tolerates it for some seconds would have them anew with each change of the slice.
+        before = _taints(published.last)
+        for key, taint in _taints(wanted).items():
+            if time := before.get(key, {}).get("timeAdded"):
+                taint["timeAdded"] = time
+        if _contents(published.object) == _contents(wanted):
             return
-        written = await self._write(since(wanted, self.published.last))
+        written = await self._write(wanted)
         self.writes += 1
-        self.published.put(written)
+        published.put(written)
         log.debug("ResourceSlice %s is published", slice_name(self._node))
 
     async def _write(self, wanted: Object) -> Any:
@@ -162,55 +156,31 @@ class SlicePublisher:
             try:
                 return await self._api.patch(path, wanted)
             except ApiRefused as error:
-                if error.status != NOT_FOUND:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
         try:
             return await self._api.create(PATH, wanted)
         except ApiRefused as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
         return await self._api.patch(path, wanted)
 
 
-def same(found: Any, wanted: Object) -> bool:
-    """Return whether it says what is wanted; the server adds when a taint began."""
-    if found is None:
-        return False
-    spec = found.get("spec") or {}
-    devices = [_with_times(one, {}) for one in spec.get("devices") or ()]
-    owners = (found.get("metadata") or {}).get("ownerReferences")
-    return bool(
-        {**spec, "devices": devices} == wanted["spec"]
-        and owners == wanted["metadata"].get("ownerReferences")
-    )
+def _devices(item: Any) -> Sequence[Any]:
+    return ((item or {}).get("spec") or {}).get("devices") or ()
 
 
-def since(wanted: Object, last: Any) -> Object:
-    """Return it with the times at which taints began, for those that go on.
-
-    The server takes each write for the beginning of a taint that says no time, and whoever
-    tolerates it for some seconds would have them anew with each change of the slice.
-    """
-    times = {
-        (device["name"], taint["key"], taint["effect"]): taint["timeAdded"]
-        for device in ((last or {}).get("spec") or {}).get("devices") or ()
-        for taint in device.get("taints") or ()
-        if "timeAdded" in taint
+def _taints(item: Any) -> dict[tuple[str, str, str], Any]:
+    """Return the taints of a slice by device, key and effect."""
+    return {
+        (device["name"], one["key"], one["effect"]): one
+        for device in _devices(item)
+        for one in device.get("taints") or ()
     }
-    devices = [_with_times(one, times) for one in wanted["spec"]["devices"]]
-    return {**wanted, "spec": {**wanted["spec"], "devices": devices}}
 
 
-def _with_times(device: Object, times: Mapping[tuple[str, str, str], str]) -> Object:
-    """Return it with these times of its taints, and no others."""
-    if "taints" not in device:
-        return device
-    taints = []
-    for taint in device["taints"]:
-        time = times.get((device["name"], taint["key"], taint["effect"]))
-        plain = {name: text for name, text in taint.items() if name != "timeAdded"}
-        taints.append({**plain, "timeAdded": time} if time else plain)
-    return {**device, "taints": taints}
+def _contents(item: Any) -> tuple[Any, Any] | None:
+    return item and (item["metadata"].get("ownerReferences"), item.get("spec"))
 
 
 def _version(item: Any) -> int:

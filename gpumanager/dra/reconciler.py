@@ -16,18 +16,19 @@ jumps nor a machine that slept for an hour makes one pass into many.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
 
-from gpumanager.dra.driver import ClaimDriver, ClaimRef, ClaimsReader, as_granted, uid_of
+from gpumanager.dra.cluster import ClaimCluster
+from gpumanager.dra.driver import ClaimDriver, ClaimRef, as_granted, uid_of
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.grants.grant import ClaimSource, Grant
+from gpumanager.grants.grant import ClaimSource
 from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import KIND
 from gpumanager.isolation.edits import ENV_ALLOCATION
-from gpumanager.limits.values import AllocationUsage
+from gpumanager.isolation.table import Isolations
 from gpumanager.runtime.status import LiveContainers
 
 log = logging.getLogger(__name__)
@@ -38,45 +39,24 @@ PASSES: Final = 5
 takes to start again."""
 
 
-class KubeletClaims(Protocol):
-    """What the kubelet has prepared for its pods: `kubelet.pod_resources`."""
-
-    async def cdi_devices(self) -> frozenset[str]:
-        """Names of CDI devices. Raises GpuManagerError."""
-
-
-class Usages(Protocol):
-    """What the back ends see in use: `isolation.table`."""
-
-    def usage(self, grant: Grant) -> AllocationUsage | None: ...
-
-
-class GpuProcesses(Protocol):
-    """`runtime.processes`."""
-
-    async def pods(self) -> Mapping[GpuUUID, Collection[PodUID]] | None: ...
-
-
 class ClaimReconciler:
-    """released: how many claims, since the start."""
+    """released: how many claims, since the start. kubelet_devices: the CDI devices that the kubelet
+    has prepared for its pods; raises GpuManagerError. tenants: the pods with a process on each GPU;
+    None where the driver does not tell."""
 
     def __init__(
         self,
         driver: ClaimDriver,
-        claims: ClaimsReader,
+        claims: ClaimCluster,
         *,
-        kubelet: KubeletClaims,
+        kubelet_devices: Callable[[], Awaitable[Collection[str]]],
         runtime: LiveContainers,
-        usages: Usages,
-        tenants: GpuProcesses,
+        isolation: Isolations,
+        tenants: Callable[[], Awaitable[Mapping[GpuUUID, Collection[PodUID]] | None]],
     ) -> None:
-        self._driver = driver
-        self._claims = claims
-        self._kubelet = kubelet
-        self._runtime = runtime
-        self._usages = usages
-        self._tenants = tenants
-        self._passes: Mapping[str, int] = {}
+        self._driver, self._claims = driver, claims
+        self._kubelet_devices, self._runtime = kubelet_devices, runtime
+        self._isolation, self._tenants = isolation, tenants
         self.released = 0
 
     async def reconcile_every(self, seconds: float) -> None:
@@ -87,8 +67,8 @@ class ClaimReconciler:
 
     async def reconcile(self) -> None:
         """Make one pass."""
-        asked, running = self._driver.take_prepared(), None
         unwanted, unused = await self._find_unwanted(), frozenset[str]()
+        running, passes = None, self._driver.unused
         if unwanted or not self._driver.whole or self._driver.orphans():
             try:
                 listed, running = await self._evidence(unwanted)
@@ -96,16 +76,16 @@ class ClaimReconciler:
                 unused = unwanted.difference(map(uid_of, needed))
             except GpuManagerError as error:
                 log.debug("claims are not reconciled now: %s", error)
-        # A claim that the kubelet has prepared since the last pass is counted anew.
-        before = {uid: passes for uid, passes in self._passes.items() if uid not in asked}
-        self._passes = {uid: before.get(uid, 0) + 1 for uid in unused}
-        for uid in [uid for uid, passes in self._passes.items() if passes >= PASSES]:
-            source = self._sources().get(uid)
-            if source is None:  # the kubelet has unprepared it meanwhile
+        for uid in passes.keys() - unused:
+            del passes[uid]
+        for uid in unused:
+            passes[uid] = passes.get(uid, 0) + 1
+        for uid, source in self._sources().items():
+            if passes.get(uid, 0) < PASSES:
                 continue
-            claim = ClaimRef(source.namespace, source.name, source.uid)
+            claim = ClaimRef(source.namespace, source.name, uid)
             try:
-                if not await self._driver.reclaim(claim):
+                if not await self._driver.reclaim(claim, PASSES):
                     continue
             except (GpuManagerError, OSError) as error:  # the next pass tries again
                 log.warning("claim %s is not released yet: %s", claim, error)
@@ -149,7 +129,7 @@ class ClaimReconciler:
         prefix = f"{KIND}="
         listed = {
             AllocationID(name.removeprefix(prefix).rpartition("-")[0])
-            for name in await self._kubelet.cdi_devices()
+            for name in await self._kubelet_devices()
             if name.startswith(prefix)
         }
         containers = await self._runtime.list()
@@ -162,22 +142,17 @@ class ClaimReconciler:
             for one in containers
             if ENV_ALLOCATION in one.envs
         }
-        suspects = [
-            one
-            for one in self._driver.live()
-            if isinstance(one.source, ClaimSource) and one.source.uid in unwanted
-        ]
+        suspects = [one for one in self._driver.live() if uid_of(one) in unwanted]
         for one in suspects:
             try:
-                usage = self._usages.usage(one)
+                usage = self._isolation.usage(one)
+                runs = usage is not None and bool(usage.processes)
             except GpuManagerError as error:  # where its books cannot be read it may run
                 log.debug("allocation %s is kept: %s", one.id, error)
-                running.add(one.id)
-            else:
-                if usage is not None and usage.processes:
-                    running.add(one.id)
+                runs = True
+            running |= {one.id} if runs else set()
         if exclusive := [one for one in suspects if one.exclusive]:
-            tenants = await self._tenants.pods()
+            tenants = await self._tenants()
             if tenants is None:
                 raise GpuManagerError("the driver does not report which processes use the GPUs")
             running |= {one.id for one in exclusive if any(map(tenants.get, one.gpus))}

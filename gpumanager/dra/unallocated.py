@@ -7,8 +7,8 @@ size, free capacity. Requests that fit separately but not together are reported 
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from gpumanager.kube.claims import (
     AllocatedDevice,
@@ -37,8 +37,7 @@ class NodesWithout:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterGpus:
+class ClusterGpus(NamedTuple):
     """gpus: by node, as the slices offer them. classes: selectors of the DeviceClasses, by name.
 
     selects: whether an expression takes a device; None where nobody here can tell.
@@ -46,7 +45,7 @@ class ClusterGpus:
 
     gpus: Mapping[str, tuple[OfferedGpu, ...]]
     classes: Mapping[str, tuple[str, ...]]
-    selects: Callable[[str, OfferedGpu], bool | None] = field(default=lambda *_: None)
+    selects: Callable[[str, OfferedGpu], bool | None] = lambda *_: None
 
 
 def why_not_allocated(claim: Object, cluster: ClusterGpus) -> tuple[NodesWithout, ...]:

@@ -59,41 +59,23 @@ def registration_handler(servicer: Any) -> "grpc.GenericRpcHandler[Any, Any]":
     return grpc_wire.handler(REGISTRATION, {GET_INFO: servicer.get_info, NOTIFY: servicer.notify})
 
 
-def plugin_handlers(servicer: Any) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
-    """Serve `servicer` as DRAPlugin of both versions."""
-    methods: dict[Method[Any, Any], Any] = {
+def plugin_handlers(servicer: Any, health: Any) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
+    """Serve `servicer` as DRAPlugin of both versions, and `health` as DRAResourceHealth."""
+    plugin: dict[Method[Any, Any], Any] = {
         PREPARE: servicer.prepare,
         UNPREPARE: servicer.unprepare,
     }
-    return tuple(grpc_wire.handler(service, methods) for service in PLUGIN_SERVICES.values())
-
-
-def health_handlers(servicer: Any) -> "tuple[grpc.GenericRpcHandler[Any, Any], ...]":
-    """Serve `servicer` as DRAResourceHealth of both versions."""
-    methods = {WATCH: servicer.watch}
-    return tuple(grpc_wire.handler(service, methods) for service in HEALTH_SERVICES.values())
-
-
-class RegistrationClient:
-    """Calls a plugin's registration, as the kubelet does. deadline: seconds, None for none."""
-
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
-
-    async def get_info(self, deadline: float | None = None) -> registration_pb.PluginInfo:
-        request = registration_pb.InfoRequest()
-        return await grpc_wire.call(self._channel, REGISTRATION, GET_INFO, request, deadline)
-
-    async def notify(
-        self, request: registration_pb.RegistrationStatus, deadline: float | None = None
-    ) -> None:
-        await grpc_wire.call(self._channel, REGISTRATION, NOTIFY, request, deadline)
+    return (
+        *(grpc_wire.handler(service, plugin) for service in PLUGIN_SERVICES.values()),
+        *(grpc_wire.handler(name, {WATCH: health.watch}) for name in HEALTH_SERVICES.values()),
+    )
 
 
 class DRAPluginClient:
-    """The kubelet's side of DRAPlugin and of DRAResourceHealth.
+    """The kubelet's side of registration, DRAPlugin and DRAResourceHealth.
 
-    version, health: as advertised, for example `v1.DRAPlugin` and `v1.DRAResourceHealth`.
+    version, health: as advertised, for example `v1.DRAPlugin` and `v1.DRAResourceHealth`. deadline:
+    seconds, None for none.
     """
 
     def __init__(
@@ -105,6 +87,15 @@ class DRAPluginClient:
         self._channel = channel
         self._service = PLUGIN_SERVICES[version]
         self._health = HEALTH_SERVICES[health]
+
+    async def get_info(self, deadline: float | None = None) -> registration_pb.PluginInfo:
+        request = registration_pb.InfoRequest()
+        return await grpc_wire.call(self._channel, REGISTRATION, GET_INFO, request, deadline)
+
+    async def notify(
+        self, request: registration_pb.RegistrationStatus, deadline: float | None = None
+    ) -> None:
+        await grpc_wire.call(self._channel, REGISTRATION, NOTIFY, request, deadline)
 
     async def prepare(
         self, request: pb.NodePrepareResourcesRequest, deadline: float | None = None

@@ -10,11 +10,11 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 log = logging.getLogger(__name__)
 
@@ -28,80 +28,15 @@ what malloc gave moves into the GPU's memory without a call that could be limite
 LOADERS: Final = (("nvidia-modprobe", "-u", "-c=0"), ("modprobe", "-va", "nvidia-uvm", "nvidia"))
 LOAD_SECONDS: Final = 60.0
 
-CONTROL_MINOR: Final = 255
-FRONTENDS: Final = ("nvidia", "nvidia-frontend")
-"""Under which name the major number of GPUs is listed, in newer and older drivers."""
-
 _MINOR: Final = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceNode:
-    """A character device."""
-
-    name: str
-    major: int
-    minor: int
-
-
-class Kernel(Protocol):
-    """What there is, and the means to change it. Nothing raises: what failed is said."""
-
-    def present(self) -> frozenset[str]:
-        """Names of the device directory."""
-
-    def majors(self) -> Mapping[str, int]:
-        """Of character devices, by the name of their driver."""
-
-    def minors(self) -> tuple[int, ...]:
-        """Of the GPUs that the driver has found."""
-
-    def run(self, command: Sequence[str]) -> str | None:
-        """None if it worked."""
-
-    def make(self, node: DeviceNode) -> str | None:
-        """None if it worked."""
-
-
-def load_modules(kernel: Kernel) -> tuple[str, ...]:
-    """Load and make what is missing; returns what still is."""
-    for command in LOADERS:
-        if not _missing(kernel):
-            return ()
-        _say(kernel.run(command), f"loading the driver: {' '.join(command)}")
-    for node in nodes(kernel.majors(), kernel.minors()):
-        if node.name not in kernel.present():
-            what = f"device node {node.name} ({node.major}, {node.minor})"
-            _say(kernel.make(node), f"making {what}")
-    return _missing(kernel)
-
-
-def nodes(majors: Mapping[str, int], minors: Sequence[int]) -> Iterator[DeviceNode]:
-    """Yield all that belong to the modules that are loaded."""
-    frontend = next((majors[name] for name in FRONTENDS if name in majors), None)
-    if frontend is not None:
-        yield DeviceNode("nvidiactl", frontend, CONTROL_MINOR)
-        yield from (DeviceNode(f"nvidia{minor}", frontend, minor) for minor in minors)
-    if "nvidia-uvm" in majors:
-        yield DeviceNode("nvidia-uvm", majors["nvidia-uvm"], 0)
-        yield DeviceNode("nvidia-uvm-tools", majors["nvidia-uvm"], 1)
-
-
-def _missing(kernel: Kernel) -> tuple[str, ...]:
-    present = kernel.present()
-    return tuple(name for name in NEEDED if name not in present)
-
-
-def _say(failure: str | None, what: str) -> None:
-    if failure is None:
-        log.info("%s: done", what)
-    else:
-        log.warning("%s: %s", what, failure)
-
-
-@dataclass(frozen=True, slots=True)
 class HostKernel:
-    """The kernel we run on. devices: where its nodes lie. root: where the driver is installed."""
+    """The kernel we run on. devices: where its nodes lie. root: where the driver is installed.
+
+    Nothing raises: what failed is said.
+    """
 
     devices: Path
     root: Path = Path("/")
@@ -113,14 +48,17 @@ class HostKernel:
         return frozenset()
 
     def majors(self) -> Mapping[str, int]:
+        """Return those of character devices, by the name of their driver."""
         return parse_majors(_text(self.proc / "devices"))
 
     def minors(self) -> tuple[int, ...]:
+        """Return those of the GPUs that the driver has found."""
         files = self.proc.glob("driver/nvidia/gpus/*/information")
         found = (_MINOR.search(_text(file)) for file in files)
         return tuple(sorted(int(match[1]) for match in found if match))
 
     def run(self, command: Sequence[str]) -> str | None:
+        """Return None if it worked."""
         words = command if self.root == Path("/") else ("chroot", str(self.root), *command)
         try:
             done = subprocess.run(
@@ -137,14 +75,40 @@ class HostKernel:
         said = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
         return None if done.returncode == 0 else said or f"status {done.returncode}"
 
-    def make(self, node: DeviceNode) -> str | None:
-        path = self.devices / node.name
+    def make(self, name: str, major: int, minor: int) -> str | None:
+        path = self.devices / name
         try:
-            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(node.major, node.minor))
+            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(major, minor))
             path.chmod(0o666)
         except OSError as error:
             return error.strerror or type(error).__name__
         return None
+
+
+def load_modules(kernel: HostKernel) -> tuple[str, ...]:
+    """Load and make what is missing; returns what still is."""
+
+    def say(failure: str | None, what: str) -> None:
+        if failure is None:
+            log.info("%s: done", what)
+        else:
+            log.warning("%s: %s", what, failure)
+
+    for command in LOADERS:
+        if kernel.present().issuperset(NEEDED):
+            return ()
+        say(kernel.run(command), f"loading the driver: {' '.join(command)}")
+    majors = kernel.majors()
+    frontend = majors.get("nvidia", majors.get("nvidia-frontend"))  # in newer and older drivers
+    gpus = {f"nvidia{minor}": minor for minor in kernel.minors()}
+    numbers = {name: (frontend, minor) for name, minor in {"nvidiactl": 255, **gpus}.items()}
+    uvm = majors.get("nvidia-uvm")
+    numbers |= {"nvidia-uvm": (uvm, 0), "nvidia-uvm-tools": (uvm, 1)}
+    for name, (major, minor) in numbers.items():
+        if major is not None and name not in kernel.present():
+            what = f"device node {name} ({major}, {minor})"
+            say(kernel.make(name, major, minor), f"making {what}")
+    return tuple(name for name in NEEDED if name not in kernel.present())
 
 
 def kernel_file(root: Path, path: Path) -> Path:

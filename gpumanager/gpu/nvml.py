@@ -1,6 +1,6 @@
 """The GPUs of this machine, as NVML tells them.
 
-`Nvml` is the little we ask of the library; `driver()` opens the real one. Topology is a matter of
+`DriverNvml` is the little we ask of the library; `driver()` opens it. Topology is a matter of
 degree: a virtual machine, or a driver that answers "not supported", still has GPUs that can be
 shared, so whatever is not known of a pair becomes the loosest bond. No driver at all is an error,
 and says what to do about it.
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import pynvml
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.kernel_modules import kernel_file
-from gpumanager.gpu.nvml_library import LIBRARY
+from gpumanager.gpu.nvml_library import LIBRARY, User
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.units import GIB, MIB, Bytes
 
@@ -86,26 +86,83 @@ class NvLinks:
     switch: int = 0
 
 
-class Nvml(Protocol):
-    """What is asked of NVML. Every method raises NvmlError where it cannot answer."""
+def _full_bus_id(bus_id: str) -> str:
+    """Return one spelling for `0000:07:00.0` and `00000000:07:00.0`."""
+    domain, _, rest = bus_id.upper().partition(":")
+    return f"{domain:0>8}:{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverNvml:
+    """NVML through nvidia-ml-py. Open while `driver()` is; raises NvmlError where it cannot answer.
+
+    reserved: of each GPU, that is never granted to anybody; None: what the driver keeps.
+    """
+
+    sysfs: Path = SYSFS
+    reserved: Bytes | None = None
 
     def count(self) -> int:
-        """Return how many GPUs there are."""
+        return int(ask(pynvml.nvmlDeviceGetCount, "counting the GPUs"))
 
     def gpu(self, index: int) -> Gpu:
-        """Return one of them."""
+        return ask(partial(self._gpu, index), f"asking for GPU {index}")
 
     def has_own_memory(self, index: int) -> bool:
         """Return whether it has memory that is not the machine's."""
+        handle = _handle(index)
+        return ask(partial(own_memory, handle), f"asking for GPU {index}") is not None
 
     def level(self, a: int, b: int) -> Level | None:
         """Return where the PCIe paths of two meet; None if the driver does not report it."""
+        ancestor = partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle(a), _handle(b))
+        found = if_supported(ancestor, None)
+        return None if found is None else _LEVELS.get(found)
 
     def nvlinks(self, index: int) -> NvLinks:
         """Return the active NVLinks of one; none if the driver does not report them."""
+        handle, peers, switch = _handle(index), Counter[str](), 0
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            if not if_supported(partial(pynvml.nvmlDeviceGetNvLinkState, handle, link), 0):
+                continue
+            kind = if_supported(  # old drivers have none
+                partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link),
+                pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN,
+            )
+            remote = partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+            if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+                switch += 1
+            elif kind != pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU and (
+                far_end := if_supported(remote, None)
+            ):
+                peers[_full_bus_id(text(far_end.busId))] += 1
+        return NvLinks(peers, switch)
+
+    def _gpu(self, index: int) -> Gpu:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if is_split(handle):
+            raise NvmlError(SPLIT)
+        bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        total = own_memory(handle)
+        if total is None:
+            total = machine_memory(self.sysfs.parent)
+        kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
+        node = _sysfs_numa_node(self.sysfs, bus_id)
+        if node is None:
+            # Second, since where GPU memory is a NUMA node of its own NVML names that.
+            node = if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
+        return Gpu(
+            index=index,
+            minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
+            uuid=uuid_of(handle),
+            bus_id=bus_id,
+            model=text(pynvml.nvmlDeviceGetName(handle)),
+            memory=Bytes(max(0, total - kept)),
+            numa_node=None if node is None or node < 0 else int(node),
+        )
 
 
-def discover(nvml: Nvml) -> Topology:
+def discover(nvml: DriverNvml) -> Topology:
     """Return all GPUs that answer, and their bonds; raises NvmlError where none of them does."""
     gpus: list[Gpu] = []
     causes: list[str] = []
@@ -143,97 +200,15 @@ def discover_here(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Topolog
         return discover(nvml)
 
 
-def _full_bus_id(bus_id: str) -> str:
-    """Return one spelling for `0000:07:00.0` and `00000000:07:00.0`."""
-    domain, _, rest = bus_id.upper().partition(":")
-    return f"{domain:0>8}:{rest}"
-
-
 @contextmanager
-def driver(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Iterator[Nvml]:
+def driver(sysfs: Path = SYSFS, reserved: Bytes | None = None) -> Iterator[DriverNvml]:
     """Yield the NVML of the installed driver, open; raises NvmlError."""
-    visitor = _Visitor()
+    visitor = User()
     ask(partial(LIBRARY.open, visitor), "opening NVML")
     try:
         yield DriverNvml(sysfs, reserved)
     finally:
         LIBRARY.close(visitor)
-
-
-class _Visitor:
-    """Holds NVML open for the length of a `with`."""
-
-    age = 0
-
-    def let_go(self) -> bool:
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class DriverNvml:
-    """NVML through nvidia-ml-py. Open while `driver()` is.
-
-    reserved: of each GPU, that is never granted to anybody; None: what the driver keeps.
-    """
-
-    sysfs: Path = SYSFS
-    reserved: Bytes | None = None
-
-    def count(self) -> int:
-        return int(ask(pynvml.nvmlDeviceGetCount, "counting the GPUs"))
-
-    def gpu(self, index: int) -> Gpu:
-        return ask(partial(self._gpu, index), f"asking for GPU {index}")
-
-    def has_own_memory(self, index: int) -> bool:
-        handle = _handle(index)
-        return ask(partial(own_memory, handle), f"asking for GPU {index}") is not None
-
-    def level(self, a: int, b: int) -> Level | None:
-        ancestor = partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle(a), _handle(b))
-        found = if_supported(ancestor, None)
-        return None if found is None else _LEVELS.get(found)
-
-    def nvlinks(self, index: int) -> NvLinks:
-        handle, peers, switch = _handle(index), Counter[str](), 0
-        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-            if not if_supported(partial(pynvml.nvmlDeviceGetNvLinkState, handle, link), 0):
-                continue
-            kind = if_supported(  # old drivers have none
-                partial(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link),
-                pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN,
-            )
-            remote = partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-            if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-                switch += 1
-            elif kind != pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU and (
-                far_end := if_supported(remote, None)
-            ):
-                peers[_full_bus_id(text(far_end.busId))] += 1
-        return NvLinks(peers, switch)
-
-    def _gpu(self, index: int) -> Gpu:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if is_split(handle):
-            raise NvmlError(SPLIT)
-        bus_id = text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
-        total = own_memory(handle)
-        if total is None:
-            total = machine_memory(self.sysfs.parent)
-        kept = reserved_by_driver(handle, total) if self.reserved is None else self.reserved
-        node = _sysfs_numa_node(self.sysfs, bus_id)
-        if node is None:
-            # Second, since where GPU memory is a NUMA node of its own NVML names that.
-            node = if_supported(partial(pynvml.nvmlDeviceGetNumaNodeId, handle), None)
-        return Gpu(
-            index=index,
-            minor=int(pynvml.nvmlDeviceGetMinorNumber(handle)),
-            uuid=GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))),
-            bus_id=bus_id,
-            model=text(pynvml.nvmlDeviceGetName(handle)),
-            memory=Bytes(max(0, total - kept)),
-            numa_node=None if node is None or node < 0 else int(node),
-        )
 
 
 def _sysfs_numa_node(sysfs: Path, bus_id: str) -> int | None:
@@ -279,6 +254,10 @@ def reserved_by_driver(handle: object, total: int) -> int:
     if told is not None:
         return int(told.reserved)
     return min(MOST_RESERVED, max(LEAST_RESERVED, total // RESERVED_PART))
+
+
+def uuid_of(handle: object) -> GpuUUID:
+    return GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
 
 
 def is_split(device: object) -> bool:

@@ -14,19 +14,21 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakSet
 
 import pynvml
 
 
-class User(Protocol):
-    """One that holds the library open, since the `age` it was opened in."""
+class User:
+    """One that holds the library open, since the `age` it was opened in; for long, or for a few
+    questions during which it does not let go."""
 
-    age: int
+    age = 0
 
     def let_go(self) -> bool:
         """Close it, unless it is being asked something for long; whether it is closed now."""
+        return False
 
 
 class Library:

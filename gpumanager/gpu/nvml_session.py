@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar
 import pynvml
 
 from gpumanager.gpu.nvml import NvmlError, ask, if_supported
-from gpumanager.gpu.nvml_library import LIBRARY
+from gpumanager.gpu.nvml_library import LIBRARY, User
 
 T = TypeVar("T")
 
@@ -20,11 +20,10 @@ SHORT_QUESTION: Final = 0.5
 """Seconds."""
 
 
-class NvmlSession:
+class NvmlSession(User):
     """Opens NVML at its first question and keeps it open until close(); one thread at a time."""
 
     def __init__(self) -> None:
-        self.age = 0
         self._open = False
         self._asked = threading.Lock()
         """Held while a question is under way."""

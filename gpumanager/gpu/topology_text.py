@@ -16,8 +16,8 @@ import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +39,8 @@ _LEVELS: Final = {
     "PXB": Level.PXB,
     "PIX": Level.PIX,
 }
-_NVLINKS: Final = re.compile(r"NV([1-9][0-9]{0,2})")
 _SELF: Final = ("X", "x")
+_CELL: Final = re.compile("|".join([*_SELF, *_LEVELS, "NV[1-9][0-9]{0,2}"]))
 _UNKNOWN: Final = "N/A"
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _AFFINITY: Final = re.compile(
@@ -63,29 +63,11 @@ class _Line:
     def words(self) -> list[str]:
         return self.text.split()
 
-    def error(self, cause: str) -> InputError:
-        return InputError(self.source, cause, line=self.number)
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """devices: GPUs first, then network adapters. affinity: how many columns follow them."""
-
-    line: _Line
-    devices: tuple[str, ...]
-    gpus: int
-    affinity: int
-    has_numa: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """processors: near to the GPU, such as 0-15,32-47; empty where the text does not say."""
-
-    line: _Line
-    cells: tuple[str, ...]
-    numa_node: int | None = None
-    processors: str = ""
+    def refuse(self, *checks: tuple[object, str]) -> None:
+        """Raise InputError with the cause of the first check that is true."""
+        for wrong, cause in checks:
+            if wrong:
+                raise InputError(self.source, cause, line=self.number)
 
 
 def read_topology(path: str | Path, memory: Bytes) -> Topology:
@@ -113,26 +95,42 @@ def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
         line = _Line(source, number, _ESCAPE.sub("", raw))
         words = line.words
         legend = legend or "Legend:" in words
-        if legend and words and _GPU.fullmatch(words[0]):
-            raise line.error("a second table after the legend")
+        again = legend and words and _GPU.fullmatch(words[0])
+        line.refuse((again, "a second table after the legend"))
         if words and not legend:
             lines.append(line)
     if not lines:
         raise InputError(source, "empty: expected what `nvidia-smi topo -m` prints")
     first = next((n for n, line in enumerate(lines) if any(map(_GPU.match, line.words))), 0)
-    header = _header(lines[first])
-    rows = _rows(header, lines[first + 1 :])[: header.gpus]
-    if not header.has_numa:
-        rows = _nodes_by_processors(rows)
-    bonds: list[list[Bond | None]] = [[None] * len(rows) for _ in rows]
-    for a, row in enumerate(rows):
-        for b, other in enumerate(rows[:a]):
-            bonds[a][b] = _bond(row, other, row.cells[b])
-            bonds[b][a] = _bond(other, row, other.cells[a])
-            if bonds[a][b] != bonds[b][a]:
-                raise row.line.error(
-                    f"GPU{a} to GPU{b} is {row.cells[b]}, but GPU{b} to GPU{a} is {other.cells[a]}"
-                )
+    header, below = lines[first], lines[first + 1 :]
+    affinity = _AFFINITY.search(header.text.rstrip())
+    devices = (header.text[: affinity.start()] if affinity else header.text).split()
+    size = sum(1 for name in devices if _GPU.fullmatch(name))
+    cut = sorted(_AFFINITY_WORDS.intersection(devices))[:1]
+    header.refuse(
+        (
+            not size or devices[:size] != [f"GPU{index}" for index in range(size)],
+            "not a header: expected columns GPU0, GPU1, … in order",
+        ),
+        (
+            {*_SELF}.intersection(devices),
+            "not a header but the row of a device: the header above it is missing",
+        ),
+        (cut, f"the header is cut short at {''.join(cut)!r}"),
+        (len(set(devices)) != len(devices), "the header names a device twice"),
+    )
+    rows = _rows(header, devices, below)[:size]
+    numa, own = (bool(affinity and affinity[name]) for name in ("numa", "memory"))
+    near = [_affinity(row, len(devices), bool(affinity) + numa + own, numa=numa) for row in rows]
+    nodes = [node for _, node in near]
+    if not numa:
+        nodes = _nodes_by_processors([processors for processors, _ in near])
+    bonds: list[list[Bond | None]] = [[None] * size for _ in rows]
+    for a, b in combinations(range(size), 2):
+        there, back = rows[a].words[1 + b], rows[b].words[1 + a]
+        bonds[a][b], bonds[b][a] = (_bond(cell, nodes[a], nodes[b]) for cell in (there, back))
+        wrong = f"GPU{b} to GPU{a} is {back}, but GPU{a} to GPU{b} is {there}"
+        rows[b].refuse((bonds[a][b] != bonds[b][a], wrong))
     gpus = [
         Gpu(
             index=index,
@@ -141,111 +139,91 @@ def parse_topology(text: str, memory: Bytes, source: str) -> Topology:
             bus_id=f"{(index + 1) // 256:08X}:{(index + 1) % 256:02X}:00.0",
             model=UNKNOWN_MODEL,
             memory=memory,
-            numa_node=row.numa_node,
+            numa_node=node,
         )
-        for index, row in enumerate(rows)
+        for index, node in enumerate(nodes)
     ]
     return topology(gpus, bonds)
 
 
-def _header(line: _Line) -> _Header:
-    affinity = _AFFINITY.search(line.text.rstrip())
-    devices = tuple(line.text[: affinity.start()].split() if affinity else line.words)
-    gpus = sum(1 for name in devices if _GPU.fullmatch(name))
-    if devices[:gpus] != tuple(f"GPU{index}" for index in range(gpus)) or not gpus:
-        raise line.error("not a header: expected columns GPU0, GPU1, … in order")
-    if any(name in _SELF for name in devices):
-        raise line.error("not a header but the row of a device: the header above it is missing")
-    if cut := _AFFINITY_WORDS.intersection(devices):
-        raise line.error(f"the header is cut short at {min(cut)!r}")
-    if len(set(devices)) != len(devices):
-        raise line.error("the header names a device twice")
-    numa, own = (bool(affinity and affinity[name]) for name in ("numa", "memory"))
-    return _Header(line, devices, gpus, bool(affinity) + numa + own, numa)
-
-
-def _rows(header: _Header, lines: Sequence[_Line]) -> list[_Row]:
+def _rows(header: _Line, devices: Sequence[str], lines: Sequence[_Line]) -> list[_Line]:
     """Return one row for each device of the header, in its order."""
-    rows: dict[str, _Row] = {}
+    rows: dict[str, _Line] = {}
     for line in lines:
-        name, *words = line.words
-        if name not in header.devices:
-            raise line.error(f"a row for {name[:40]!r}, which the header does not name")
-        if name in rows:
-            raise line.error(f"a second row for {name}; the first is line {rows[name].line.number}")
-        columns = len(header.devices)
-        if len(words) < columns:
-            raise line.error(
-                f"{name} has {len(words)} cells, but the header names {columns} devices"
+        name, *cells = line.words
+        line.refuse(
+            (name not in devices, f"a row for {name[:40]!r}, which the header does not name"),
+            (
+                name in rows,
+                f"a second row for {name}; the first is line {rows.get(name, line).number}",
+            ),
+            (
+                len(cells) < len(devices),
+                f"{name} has {len(cells)} cells, but the header names {len(devices)} devices",
+            ),
+        )
+        for column, cell in zip(devices, cells, strict=False):
+            itself = "X, itself" if name == column else f"not X: {column} is another device"
+            said = f"{name} to {column} is {cell[:40]!r}, expected"
+            line.refuse(
+                ((cell in _SELF) != (name == column), f"{said} {itself}"),
+                (not _CELL.fullmatch(cell), f"{said} NV1, NV2, …, PIX, PXB, PHB, NODE or SYS"),
             )
-        cells = tuple(words[:columns])
-        for column, cell in zip(header.devices, cells, strict=True):
-            if (cell in _SELF) != (name == column):
-                expected = "X, itself" if name == column else f"not X: {column} is another device"
-                raise line.error(f"{name} to {column} is {cell[:40]!r}, expected {expected}")
-            if cell not in _LEVELS and cell not in _SELF and not _NVLINKS.fullmatch(cell):
-                known = "NV1, NV2, …, PIX, PXB, PHB, NODE or SYS"
-                raise line.error(f"{name} to {column} is {cell[:40]!r}, expected {known}")
-        is_gpu = header.devices.index(name) < header.gpus
-        rows[name] = _Row(line, cells, *_affinity(header, line, header.affinity if is_gpu else 0))
-    for name in header.devices:
-        if name not in rows:
-            raise header.line.error(f"cut short: the header names {name}, but there is no such row")
-    return [rows[name] for name in header.devices]
+        adapter = not _GPU.fullmatch(name) and len(cells) > len(devices)
+        line.refuse((adapter, "more cells than the header names"))
+        rows[name] = line
+    for name in devices:
+        missing = f"cut short: the header names {name}, but there is no such row"
+        header.refuse((name not in rows, missing))
+    return [rows[name] for name in devices]
 
 
-def _affinity(header: _Header, line: _Line, columns: int) -> tuple[int | None, str]:
-    """Return a row's NUMA node and processors.
+def _affinity(line: _Line, devices: int, columns: int, *, numa: bool) -> tuple[str, int | None]:
+    """Return a row's processors, such as 0-15,32-47, and its NUMA node.
 
-    None, and empty, where the driver left the cell empty (`N/A`), and for several nodes.
+    Empty, and None, where the driver left the cell empty (`N/A`), and for several nodes.
     """
-    words = line.words[1 + len(header.devices) :]
-    fields = [field.strip() for field in line.text.lstrip().split("\t")][1 + len(header.devices) :]
-    if len(words) > columns:
-        raise line.error("more cells than the header names")
+    words = line.words[1 + devices :]
+    fields = [field.strip() for field in line.text.lstrip().split("\t")][1 + devices :]
+    line.refuse((len(words) > columns, "more cells than the header names"))
     if len(words) < columns:
         # Virtual machines have empty affinity cells; a line that just ends is cut short.
-        if len(fields) >= columns:
-            words = [field or _UNKNOWN for field in fields[:columns]]
-        elif words and set(words) == {_UNKNOWN}:
-            words = [_UNKNOWN] * columns
-        else:
-            raise line.error(
-                f"cut short: {len(words)} affinity cells, but the header names {columns}"
-            )
+        short = f"cut short: {len(words)} affinity cells, but the header names {columns}"
+        line.refuse((len(fields) < columns and set(words) != {_UNKNOWN}, short))
+        words = [field or _UNKNOWN for field in fields[:columns]] or [_UNKNOWN]
     processors, node = [*words, _UNKNOWN, _UNKNOWN][:2]
-    if processors != _UNKNOWN and not _RANGES.fullmatch(processors):
-        raise line.error(f"CPU affinity is {processors[:40]!r}, expected processors such as 0-15")
-    if not header.has_numa:
-        node = _UNKNOWN
-    if node != _UNKNOWN and not _RANGES.fullmatch(node):
-        raise line.error(f"NUMA affinity is {node[:40]!r}, expected a node such as 0, or N/A")
-    return int(node) if node.isdigit() else None, "" if processors == _UNKNOWN else processors
+    node = node if numa else _UNKNOWN
+    for what, said, example in (
+        ("CPU", processors, "processors such as 0-15"),
+        ("NUMA", node, "a node such as 0, or N/A"),
+    ):
+        wrong = said != _UNKNOWN and not _RANGES.fullmatch(said)
+        line.refuse((wrong, f"{what} affinity is {said[:40]!r}, expected {example}"))
+    return "" if processors == _UNKNOWN else processors, int(node) if node.isdigit() else None
 
 
-def _nodes_by_processors(rows: list[_Row]) -> list[_Row]:
+def _nodes_by_processors(sets: Sequence[str]) -> list[int | None]:
     """Number the NUMA nodes by their first processor, where the sets of processors differ.
 
     One set for all means nothing: it is one node, or the driver does not know.
     Example: a DGX-1 has 0-19,40-59 for GPU0 to GPU3 and 20-39,60-79 for GPU4 to GPU7.
     """
-    sets = {row.processors for row in rows}
     spans = []
-    for text in sets - {""}:
+    for text in {*sets} - {""}:
         for part in text.split(","):  # of 0-2,8: 0 to 2, and 8 to 8
             first, _, last = part.partition("-")
             spans.append((int(first), int(last or first), text))
     spans.sort()
     overlap = any(last >= first for (_, last, _), (first, _, _) in pairwise(spans))
-    if "" in sets or len(sets) == 1 or overlap:
-        return rows
+    if "" in sets or len({*sets}) == 1 or overlap:
+        return [None] * len(sets)
     order = list(dict.fromkeys(text for _, _, text in spans))
-    return [replace(row, numa_node=order.index(row.processors)) for row in rows]
+    return [order.index(text) for text in sets]
 
 
-def _bond(row: _Row, other: _Row, cell: str) -> Bond:
+def _bond(cell: str, node: int | None, other: int | None) -> Bond:
     """Return a cell's bond. NV# hides the PCIe level: the loosest that the NUMA nodes allow."""
     if cell in _LEVELS:
         return Bond(_LEVELS[cell])
-    together = row.numa_node is not None and row.numa_node == other.numa_node
+    together = node is not None and node == other
     return Bond(Level.NODE if together else Level.SYS, int(cell.removeprefix("NV")))

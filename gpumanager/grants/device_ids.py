@@ -7,9 +7,7 @@ A UUID does not change when a card gets another index or minor, so an ID means t
 reboot. Where the first eight digits of two GPUs agree, all IDs take more of them.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpumanager.errors import GpuManagerError
@@ -47,71 +45,44 @@ class Device(NamedTuple):
     numa_node: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The slots of one GPU for one resource. first: the place of the first among all IDs."""
-
-    gpu: Gpu
-    resource: str
-    first: int
-    ids: tuple[str, ...]
-
-
 class DeviceIDs:
-    """The IDs of a topology: all of them, and what each means.
-
-    A node has thousands. Only their texts and their order are kept.
-    """
+    """The IDs of a topology: all of them, and the GPU that each names. A node has thousands."""
 
     def __init__(self, topology: Topology) -> None:
-        self._prefixes = dict(
-            zip((gpu.uuid for gpu in topology.gpus), prefixes(topology.gpus), strict=True)
-        )
-        self._memories = frozenset(f"{one}-{LETTERS[VMEMORY]}" for one in self._prefixes.values())
-        self._order: dict[str, int] = {}
-        self._runs = list[_Run]()
-        for gpu in topology.gpus:
-            for resource, letter in LETTERS.items():
-                size = CORES_PER_GPU if resource == VCORE else blocks(gpu.memory)
-                first, beginning = len(self._order), f"{self._prefixes[gpu.uuid]}-{letter}-"
-                ids = tuple(f"{beginning}{index}" for index in range(size))
-                self._order.update(zip(ids, range(first, first + size), strict=True))
-                self._runs.append(_Run(gpu, resource, first, ids))
-        self._firsts = tuple(run.first for run in self._runs)
-        self._texts = tuple(self._order)
+        self._gpus: dict[str, dict[str, Gpu]] = {VCORE: {}, VMEMORY: {}}
+        """By resource and ID, GPU by GPU and slot by slot."""
+        self._memories = set[str]()
+        for gpu, prefix in zip(topology.gpus, prefixes(topology.gpus), strict=True):
+            for resource, size in ((VCORE, CORES_PER_GPU), (VMEMORY, blocks(gpu.memory))):
+                beginning = f"{prefix}-{LETTERS[resource]}-"
+                ids = (f"{beginning}{index}" for index in range(size))
+                self._gpus[resource].update(dict.fromkeys(ids, gpu))
+            self._memories.add(f"{prefix}-{LETTERS[VMEMORY]}")
+        self._all = self._gpus[VCORE] | self._gpus[VMEMORY]
 
     def __contains__(self, device_id: str) -> bool:
-        return device_id in self._order
+        return device_id in self._all
 
     def gpu_of(self, device_id: str) -> Gpu:
         """Return the GPU that an ID names. Raises UnknownDeviceID."""
-        place = self._order.get(device_id)
-        if place is None:
+        gpu = self._all.get(device_id)
+        if gpu is None:
             raise UnknownDeviceID(device_id)
-        return self._runs[bisect_right(self._firsts, place) - 1].gpu
-
-    def known(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Return `ids` as `ordered` does. Raises UnknownDeviceID if one is unknown."""
-        ids = tuple(ids)
-        for device_id in ids:
-            if device_id not in self:
-                raise UnknownDeviceID(device_id)
-        return self.ordered(ids)
+        return gpu
 
     def of(self, resource: str) -> tuple[tuple[str, Gpu], ...]:
         """Return every ID of one resource and its GPU, GPU by GPU."""
-        runs = (run for run in self._runs if run.resource == resource)
-        return tuple((device_id, run.gpu) for run in runs for device_id in run.ids)
+        return tuple(self._gpus[resource].items())
 
     def on(self, gpus: Iterable[Gpu]) -> frozenset[str]:
         """Return every ID of these GPUs, of both resources."""
         uuids = {gpu.uuid for gpu in gpus}
-        return frozenset().union(*(run.ids for run in self._runs if run.gpu.uuid in uuids))
+        return frozenset(i for i, gpu in self._all.items() if gpu.uuid in uuids)
 
     def was_here(self, device_id: str) -> bool:
         """Return whether it is a block that its GPU had once, when more of its memory was
         granted."""
-        if device_id in self._order:
+        if device_id in self._all:
             return False
         prefix, _, index = device_id.rpartition("-")
         return prefix in self._memories and index.isdecimal()
@@ -121,8 +92,8 @@ class DeviceIDs:
 
         They are our texts, not the ones given: those of messages need not be kept.
         """
-        places = {place for i in ids if (place := self._order.get(i)) is not None}
-        return tuple(map(self._texts.__getitem__, sorted(places)))
+        wanted = frozenset(ids)
+        return tuple(i for i in self._all if i in wanted)
 
 
 def prefixes(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:

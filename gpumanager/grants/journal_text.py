@@ -3,10 +3,12 @@
 Also the text of journals of before, one JSON document with a checksum over its allocations.
 """
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
@@ -21,11 +23,11 @@ from gpumanager.grants.grant import (
     Share,
     Source,
     State,
-    shares_of,
 )
 from gpumanager.grants.journal import Journal
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.placement.values import Evaluator
+from gpumanager.units import CORES_PER_GPU
 
 WHOLE_FILE: Final = 1
 """The version of a journal that is one document."""
@@ -60,23 +62,25 @@ def dump(document: Any) -> str:
 
 def decode_document(contents: bytes, newest: int) -> Journal:
     """Return the journal in a file of before; raises Malformed. newest: the version known here."""
-    try:
+    with understood():
         document = json.loads(contents)
-        _check(document, newest)
-        grants = [grant_of(one) for one in document["allocations"]]
+        if document["version"] != WHOLE_FILE:
+            raise Malformed(f"version {document['version']}; this agent knows up to {newest}")
+        lines = "\n".join(dump(one) for one in document["allocations"])
+        if hashlib.sha256(lines.encode()).hexdigest() != document["checksum"]:
+            raise Malformed("its checksum does not match its contents")
+        return Journal().put(*(grant_of(one) for one in document["allocations"]))
+
+
+@contextlib.contextmanager
+def understood() -> Generator[None]:
+    """Turn what reading JSON of an unknown shape raises into Malformed."""
+    try:
+        yield
     except Malformed:
         raise
     except UNREADABLE as error:
         raise Malformed(f"not a journal ({type(error).__name__}: {error})") from error
-    return Journal({grant.id: grant for grant in grants})
-
-
-def _check(document: Any, newest: int) -> None:
-    if document["version"] != WHOLE_FILE:
-        raise Malformed(f"version {document['version']}; this agent knows up to {newest}")
-    lines = "\n".join(dump(one) for one in document["allocations"])
-    if hashlib.sha256(lines.encode()).hexdigest() != document["checksum"]:
-        raise Malformed("its checksum does not match its contents")
 
 
 def record(grant: Grant) -> dict[str, Any]:
@@ -93,41 +97,25 @@ def record(grant: Grant) -> dict[str, Any]:
         "time": grant.time,
         "ceiling": grant.ceiling,
         "graphics": grant.graphics,
-        "candidate": _claimant_record(grant.candidate),
-        "pod": _claimant_record(grant.pod),
+        "candidate": grant.candidate and asdict(grant.candidate),
+        "pod": grant.pod and asdict(grant.pod),
         "doubted": grant.suspect,
         "released": grant.released,
     }
 
 
 def grant_of(record: Mapping[str, Any]) -> Grant:
-    """What `record` made of it, again; raises what the record lacks, or Malformed.
-
-    Versions 1 and 2 had device IDs and an evaluator, and no shares.
-    """
+    """What `record` made of it, again; raises what the record lacks, or Malformed."""
     if "shares" not in record:
-        return _old_grant(record)
-    return _grant(
-        record,
-        AllocationID(record["id"]),
-        _source(record["source"]),
-        {GpuUUID(uuid): Share(int(cores), int(blocks)) for uuid, cores, blocks in record["shares"]},
-        record["isolation"],
-    )
-
-
-def _grant(
-    record: Mapping[str, Any],
-    name: AllocationID,
-    source: Source,
-    shares: Mapping[GpuUUID, Share],
-    isolation: str,
-) -> Grant:
+        record = _as_now(record)
     return Grant(
-        id=name,
-        source=source,
-        shares=shares,
-        isolation=isolation,
+        id=AllocationID(record["id"]),
+        source=_source(record["source"]),
+        shares={
+            GpuUUID(uuid): Share(int(cores), int(blocks))
+            for uuid, cores, blocks in record["shares"]
+        },
+        isolation=record["isolation"],
         state=State(record["state"]),
         evaluator=Evaluator(record["evaluator"]),
         why=record["why"],
@@ -175,40 +163,29 @@ def _source(record: Mapping[str, Any]) -> Source:
     )
 
 
-def _old_grant(record: Mapping[str, Any]) -> Grant:
-    """Amounts were numbers of device IDs; where no ID was known, IDs were made up.
+def _as_now(old: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record of versions 1 and 2, which had device IDs and an evaluator, and no shares.
 
-    Example: 30 cores of a container that was found running had the last 30 free IDs of its GPU, or
+    Amounts were numbers of device IDs; where no ID was known, IDs were made up. Example: 30 cores
+    of a container that was found running had the last 30 free IDs of its GPU, or
     `unproved-1f3a9c02-…`; one of gpu-manager, without a checkpoint, `<pod UID>/main-c-0..29`.
     """
-    cores, memory = tuple(unpack(record["core_ids"])), tuple(unpack(record["memory_ids"]))
-    exclusive = Evaluator(record["evaluator"]) is not Evaluator.SHARE
-    admission = record["admission"]
-    source = DevicePluginSource(admission, cores, memory)
-    if record.get("inherited", False):
-        theirs = [tuple(i for i in ids if i.startswith(_LEGACY_ID)) for ids in (cores, memory)]
-        source = LegacySource(admission, *theirs)
-    elif record["why"] in _MADE_UP:
-        source = EvidenceSource(admission)
-    held = bool(cores) and not isinstance(source, LegacySource)
-    gpus = (GpuUUID(uuid) for uuid in record["gpus"])
-    return _grant(
-        record,
-        AllocationID(record["allocation"]),
-        source,
-        shares_of(gpus, len(cores), len(memory), exclusive=exclusive),
-        ("passthrough" if exclusive else "shim") if held else "",
-    )
-
-
-def _claimant_record(claimant: Claimant | None) -> dict[str, str] | None:
-    if claimant is None:
-        return None
+    cores, memory = ids = [list(unpack(old[key])) for key in ("core_ids", "memory_ids")]
+    exclusive = Evaluator(old["evaluator"]) is not Evaluator.SHARE
+    kind, held = "device-plugin", bool(cores)
+    if old.get("inherited", False):
+        kind, held = "gpu-manager", False
+        ids = [[i for i in some if i.startswith(_LEGACY_ID)] for some in ids]
+    elif old["why"] in _MADE_UP:
+        kind, ids = "evidence", [[], []]
+    share = (CORES_PER_GPU if exclusive else len(cores), len(memory))
+    source = {"kind": kind, "admission": old["admission"], "core_ids": ids[0], "memory_ids": ids[1]}
     return {
-        "uid": claimant.uid,
-        "namespace": claimant.namespace,
-        "name": claimant.name,
-        "container": claimant.container,
+        **old,
+        "id": old["allocation"],
+        "source": source,
+        "shares": [(gpu, *share) for gpu in old["gpus"]],
+        "isolation": ("passthrough" if exclusive else "shim") if held else "",
     }
 
 

@@ -7,8 +7,7 @@ several grants on a GPU have the same one, it counts once. A block that a GPU ha
 its memory was granted, counts not at all: what is not there any more is not missing either.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from gpumanager.gpu.values import Gpu, GpuUUID, Topology
@@ -17,24 +16,17 @@ from gpumanager.grants.grant import Grant
 from gpumanager.placement.values import FreeGpu, FreeGpus
 from gpumanager.units import CORES_PER_GPU, blocks
 
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """What is held of one GPU. exclusive: one grant has all of it."""
-
-    cores: int
-    blocks: int
-    grants: int
-    exclusive: bool
+Sums = dict[GpuUUID, tuple[list[Grant], FreeGpu]]
+"""What the grants of a GPU leave."""
 
 
 class Ledger:
-    """Sums on one topology, as one interface may use it. A value, but for what it has counted.
+    """Sums on one topology, as one interface may use it. A value.
 
     ids: the device IDs of the topology, where they are made already. closed: GPUs on which nothing
     new is granted, and why not; grants that are there stay. leaving: GPUs on which nothing new is
     placed; a call that names one of them is served. foreign: GPUs of another interface, on which
-    nothing fits.
+    nothing fits. sums: kept for the next ledger of the topology: a grant changes one GPU of many.
     Raises IndistinctGPUs.
     """
 
@@ -46,11 +38,12 @@ class Ledger:
         closed: Mapping[GpuUUID, str] = MappingProxyType({}),
         leaving: frozenset[GpuUUID] = frozenset(),
         foreign: frozenset[GpuUUID] = frozenset(),
+        sums: Sums | None = None,
     ) -> None:
         self.topology = topology
         self.ids = ids or DeviceIDs(topology)
         self.closed, self.leaving, self.foreign = closed, leaving, foreign
-        self._counted: Mapping[GpuUUID, tuple[list[Grant], Holdings]] = {}
+        self._sums: Sums = {} if sums is None else sums
 
     def repeated(self, grants: Sequence[Grant]) -> tuple[int, int, int]:
         """Return what these grants of one GPU count twice, by their device IDs: cores, blocks, and
@@ -74,19 +67,26 @@ class Ledger:
 
         leaving: also of GPUs that leave, for a call that finds no other.
         """
-        held, closed = self._held(grants), self.closed if leaving else {*self.closed, *self.leaving}
-        return FreeGpus(
-            {gpu.uuid: self._open(gpu, held[gpu.uuid], closed) for gpu in self.topology.gpus}
-        )
+        closed = self.closed if leaving else {*self.closed, *self.leaving}
+        gpus = (gpu for gpu in self.topology.gpus if gpu.uuid in closed)
+        return self.unheld(grants).without(gpus)
 
     def unheld(self, grants: Iterable[Grant]) -> FreeGpus:
         """Return what no grant holds, also of GPUs on which nothing new is placed."""
-        held = self._held(grants)
-        return FreeGpus({gpu.uuid: _book(gpu, held[gpu.uuid]) for gpu in self.topology.gpus})
+        on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
+        for grant in grants:
+            for uuid in grant.shares:
+                on.get(uuid, []).append(grant)
+        for gpu in self.topology.gpus:
+            known = self._sums.get(gpu.uuid)
+            if known is None or known[0] != on[gpu.uuid]:
+                self._sums[gpu.uuid] = on[gpu.uuid], self._left(gpu, on[gpu.uuid])
+        return FreeGpus({gpu.uuid: self._sums[gpu.uuid][1] for gpu in self.topology.gpus})
 
     def book(self, grants: Iterable[Grant], gpu: Gpu) -> FreeGpu:
         """Return what the grants leave free of one GPU, for a call that names it."""
-        return self._open(gpu, self._sum(gpu.uuid, _on(grants, gpu.uuid)), self.closed)
+        left = self._left(gpu, grants)
+        return left._replace(cores=0, blocks=0) if gpu.uuid in self.closed else left
 
     def fits(self, others: Iterable[Grant], grant: Grant) -> bool:
         """Return whether `grant` fits on its GPUs beside `others`."""
@@ -96,31 +96,19 @@ class Ledger:
             for uuid in grant.shares
         )
 
-    def _held(self, grants: Iterable[Grant]) -> Mapping[GpuUUID, Holdings]:
-        """Return the sums of each GPU. One whose grants are those of the last time is not counted
-        again."""
-        on: dict[GpuUUID, list[Grant]] = {gpu.uuid: [] for gpu in self.topology.gpus}
-        for grant in grants:
-            for uuid in grant.shares if grant.counts else ():
-                if uuid in on:
-                    on[uuid].append(grant)
-        known = self._counted
-        self._counted = {
-            uuid: last
-            if (last := known.get(uuid)) and last[0] == found
-            else (found, self._sum(uuid, found))
-            for uuid, found in on.items()
-        }
-        return {uuid: held for uuid, (_, held) in self._counted.items()}
-
-    def _sum(self, gpu: GpuUUID, grants: Sequence[Grant]) -> Holdings:
-        shares = [grant.shares[gpu] for grant in grants]
-        cores, blocks, nothing_new = self.repeated(grants)
-        return Holdings(
-            sum(share.cores for share in shares) - cores,
-            sum(share.blocks for share in shares) - blocks,
-            len(grants) - nothing_new,
-            any(share.exclusive for share in shares),
+    def _left(self, gpu: Gpu, grants: Iterable[Grant]) -> FreeGpu:
+        """Return what they leave; less than nothing where it is not enough. Nothing is left of a
+        GPU that one of them has all of."""
+        on, memory = _on(grants, gpu.uuid), blocks(gpu.memory)
+        cores, repeated, nothing_new = self.repeated(on)
+        shares = [grant.shares[gpu.uuid] for grant in on]
+        if any(share.exclusive for share in shares):
+            return FreeGpu(0, 0, len(on) - nothing_new, memory)
+        return FreeGpu(
+            CORES_PER_GPU + cores - sum(share.cores for share in shares),
+            memory + repeated - sum(share.blocks for share in shares),
+            len(on) - nothing_new,
+            memory,
         )
 
     def _fits_on(self, gpu: Gpu, others: Iterable[Grant], grant: Grant) -> bool:
@@ -133,28 +121,14 @@ class Ledger:
         if grant.shares[gpu.uuid].blocks - not_there > blocks(gpu.memory):
             return False
         shared = [one for one in (*beside, grant) if not one.shares[gpu.uuid].exclusive]
-        held = self._sum(gpu.uuid, shared)
-        return held.cores <= CORES_PER_GPU and held.blocks <= blocks(gpu.memory)
+        left = self._left(gpu, shared)
+        return left.cores >= 0 and left.blocks >= 0
 
     def _excludes(self, gpu: GpuUUID, one: Grant, other: Grant) -> bool:
         """A whole GPU has one holder, unless both have the same device IDs."""
         exclusive = one.shares[gpu].exclusive or other.shares[gpu].exclusive
         return exclusive and not self.repeated([one, other])[0]
 
-    def _open(self, gpu: Gpu, held: Holdings, closed: Container[GpuUUID]) -> FreeGpu:
-        return (
-            FreeGpu(0, 0, held.grants, blocks(gpu.memory))
-            if gpu.uuid in closed
-            else _book(gpu, held)
-        )
-
 
 def _on(grants: Iterable[Grant], gpu: GpuUUID) -> list[Grant]:
     return [grant for grant in grants if gpu in grant.shares and grant.counts]
-
-
-def _book(gpu: Gpu, held: Holdings) -> FreeGpu:
-    if held.exclusive:
-        return FreeGpu(0, 0, held.grants, blocks(gpu.memory))
-    memory = blocks(gpu.memory)
-    return FreeGpu(CORES_PER_GPU - held.cores, memory - held.blocks, held.grants, memory)

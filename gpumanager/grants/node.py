@@ -16,16 +16,15 @@ asked for. `lock` is to be held from a decision to the end of its effect.
 """
 
 import asyncio
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.gpu.inventory import cordoned_gpus
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.grants.device_ids import DeviceIDs
 from gpumanager.grants.grant import ClaimSource, DevicePluginSource, Grant, Source
-from gpumanager.grants.journal import Journal, LiveGrants
-from gpumanager.grants.ledger import Ledger
+from gpumanager.grants.journal import Journal
+from gpumanager.grants.ledger import Ledger, Sums
 from gpumanager.grants.offers import GpuOffer, Offers
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
@@ -49,11 +48,12 @@ class Node:
     def __init__(
         self, topology: Topology, store: GrantStore, interface: str = DEVICE_PLUGINS
     ) -> None:
-        self._topology, self._ids = topology, DeviceIDs(topology)
-        self._ledgers: dict[str, tuple[tuple[Any, ...], Ledger]] = {}
+        self.topology, self._ids = topology, DeviceIDs(topology)
+        self._sums = Sums()
         self._told: tuple[GpuSet, GpuSet] = frozenset(), frozenset()
         """The GPUs that claims may not grant, as the subscribers know them."""
         self._subscribers: list[Callable[[], None]] = []
+        self._grants: dict[str, tuple[Journal, tuple[Grant, ...]]] = {}
         self.interface = interface
         self.store = store
         self.unhealthy: GpuSet = frozenset()
@@ -67,11 +67,6 @@ class Node:
         """Empty until the journal is loaded, where both interfaces are served."""
         self.taken_up = asyncio.Event()
         """Set once the journal is loaded."""
-
-    @property
-    def topology(self) -> Topology:
-        """The GPUs of this node, as far as known."""
-        return self._topology
 
     @property
     def journal(self) -> Journal:
@@ -96,9 +91,14 @@ class Node:
         for changed in self._subscribers:
             changed()
 
-    def grants(self, interface: str) -> LiveGrants:
-        """Return the grants of an interface that hold something."""
-        return self.store.live(SOURCES[interface])
+    def grants(self, interface: str) -> tuple[Grant, ...]:
+        """Return the grants of an interface that hold something, oldest first."""
+        journal, found = self._grants.get(interface, (None, ()))
+        if journal is not self.journal:  # asked several times in each call of a kubelet
+            kind = SOURCES[interface]
+            found = tuple(one for one in self.journal.live() if isinstance(one.source, kind))
+            self._grants[interface] = self.journal, found
+        return found
 
     @property
     def leaving(self) -> GpuSet:
@@ -142,25 +142,16 @@ class Node:
         return (one for one in others if one.counts or interface == CLAIMS)
 
     def ledger(self, interface: str) -> Ledger:
-        """Return the sums of an interface; the same object until its GPUs change. Unhealthy GPUs
-        are closed in that of device plugins alone, and cordoned ones in none."""
-        state = (self.journal, self.offers, self.unhealthy, self.withdrawn, self._topology)
-        before = self._ledgers.get(interface)
-        if before is not None and all(map(operator.is_, before[0], state)):
-            return before[1]
-        closed, foreign, leaving = self.closed(interface), self.foreign(interface), self.leaving
-        ledger = before[1] if before else None
-        sets = (closed, leaving, foreign)
-        if (
-            ledger is None
-            or ledger.topology is not self._topology
-            or (ledger.closed, ledger.leaving, ledger.foreign) != sets
-        ):
-            ledger = Ledger(
-                self._topology, self._ids, closed=closed, leaving=leaving, foreign=foreign
-            )
-        self._ledgers[interface] = state, ledger
-        return ledger
+        """Return the sums of an interface. Unhealthy GPUs are closed in that of device plugins
+        alone, and cordoned ones in none."""
+        return Ledger(
+            self.topology,
+            self._ids,
+            closed=self.closed(interface),
+            leaving=self.leaving,
+            foreign=self.foreign(interface),
+            sums=self._sums,
+        )
 
     def free(self, interface: str) -> FreeGpus:
         """Return what an interface may still grant."""
@@ -182,7 +173,7 @@ class Node:
     @property
     def cordoned(self) -> GpuSet:
         """GPUs on which an operator wants no new containers."""
-        return cordoned_gpus(self._topology, self._cordon)
+        return cordoned_gpus(self.topology, self._cordon)
 
     def cordon(self, text: str) -> None:
         """From now on the GPUs that this text names get no new containers: UUIDs, or `*`."""
@@ -210,8 +201,8 @@ class Node:
     async def adopt(self, topology: Topology) -> None:
         """Use these GPUs from now on. Raises IndistinctGPUs, and then nothing has changed."""
         async with self.lock:
-            self._ids = DeviceIDs(topology)
-            self._topology = topology
+            self._ids, self._sums = DeviceIDs(topology), Sums()
+            self.topology = topology
             if self.offers:
                 known = {gpu.uuid: GpuOffer(self.interface) for gpu in topology.gpus}
                 self.offers = {**known, **self.offers}

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.grants.grant import Grant, Source
-from gpumanager.grants.journal import Journal, LiveGrants
+from gpumanager.grants.grant import Grant
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from gpumanager.ids import AllocationID
 
@@ -45,46 +45,30 @@ class GrantStore:
         self._back_ends = back_ends
         self._whole: bool | None = None
         self._writer = ThreadPoolExecutor(1, "journal")  # one thread: changes keep their order
-        self._live: dict[type[Source], tuple[Journal, LiveGrants]] = {}
         self.journal = Journal()
         self.lock = asyncio.Lock()
         self.lingering: frozenset[AllocationID] = frozenset()
         """Grants of ended pods of which a container still runs."""
-
-    def live(self, source: type[Source]) -> LiveGrants:
-        """Return the grants of this kind that hold something; the same tuple until one changes."""
-        journal, live = self._live.get(source, (None, LiveGrants()))
-        if journal is not self.journal:
-            found = LiveGrants(
-                one
-                for one in self.journal.grants.values()
-                if not one.released and isinstance(one.source, source)
-            )
-            live = live if found == live else live.replaced(found)
-            self._live[source] = self.journal, live
-        return live
 
     async def load(self) -> bool:
         """Read the journal, once. False if there is none, or if it is damaged and read in parts.
 
         A damaged file is kept under another name, which is logged as an error.
         """
-        if self._whole is None:
-            self._whole = await self._load()
-        return self._whole
-
-    async def _load(self) -> bool:
+        if self._whole is not None:
+            return self._whole
         try:
             self.journal = await self._on_disk(self._file.load)
+            self._whole = self._file.path.exists()
         except JournalUnreadable as error:
+            self._whole = False
             self.journal, aside = await self._on_disk(self._file.set_aside)
             logger.error(  # noqa: TRY400 - the message is complete
                 "%s. The file is kept as %s; %d grants were read from it; the agent rebuilds "
                 "the others from the kubelet's checkpoint and the container runtime",
                 *(error, aside, len(self.journal.grants)),
             )
-            return False
-        return self._file.path.exists()
+        return self._whole
 
     async def serve_again(self, name: AllocationID) -> None:
         """Enforce it after a restart, as it is now; nothing if it has been released since."""

@@ -163,11 +163,3 @@ class AllocationFiles:
     files: CdiFiles
     gpus: Callable[[], Sequence[Gpu]]
     wanted: bool
-
-    def write(self, name: AllocationID, edits: ContainerEdits) -> ContainerEdits:
-        """Write the file, and return what the kubelet gets: the device's name; and the variables,
-        by which an agent without its journal finds the allocation in the kubelet's checkpoint.
-        Raises OSError."""
-        device = CdiDevice(name, ContainerEdits(edits.devices, edits.mounts), ALLOCATION)
-        self.files.write(name, spec([device], ()))
-        return ContainerEdits(envs=edits.envs, cdi=(device.id,))

@@ -1,18 +1,18 @@
-"""The back ends, and which of them holds a grant: one row each, the first that takes its shares.
+"""The back ends that hold grants: one row each, and the first that takes the shares holds them.
 
 The name of the row stands in the grant and in the journal, so that a grant stays with the back end
 that began it, also when the table has changed since.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
 from gpumanager.ids import AllocationID
-from gpumanager.isolation.cdi import AllocationFiles
+from gpumanager.isolation.cdi import ALLOCATION, AllocationFiles, CdiDevice, spec
 from gpumanager.isolation.edits import (
     ENV_ALLOCATION,
     ENV_GPUS,
@@ -24,19 +24,48 @@ from gpumanager.isolation.edits import (
     Mount,
     driver,
 )
-from gpumanager.isolation.protocol import Isolation, Means
 from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.names import CONTAINER_COMPAT, CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.units import MEMORY_BLOCK, Bytes
+from gpumanager.volume.values import DriverVolumes
 
 Shares = Mapping[GpuUUID, Share]
+
+
+class AllocationServer(Protocol):
+    """Serves each allocation its limits, from a directory: `limits.manager`, which says more."""
+
+    async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path: ...
+    def link_driver(self, allocation: AllocationID, driver: Path) -> Path: ...
+    def turns(self, allocation: AllocationID) -> Path | None: ...
+    async def close(self, allocation: AllocationID) -> None: ...
+    def allocations(self) -> tuple[AllocationID, ...]: ...
+    def limits(self, allocation: AllocationID) -> tuple[Limit, ...]: ...
+    def usage(self, allocation: AllocationID) -> AllocationUsage: ...
+
+
+class Isolation(Protocol):
+    """Holds containers to their grants, in one way."""
+
+    async def prepare(self, grant: Grant) -> ContainerEdits:
+        """Hold it before its container starts; safe to repeat. Raises GpuManagerError, OSError."""
+
+    async def update(self, grant: Grant) -> None:
+        """Hold it to this from now on: another share, or another owner's. As `prepare`."""
+
+    async def release(self, name: AllocationID) -> None:
+        """Stop holding it; one that is not known is no error."""
+
+    def usage(self, name: AllocationID) -> AllocationUsage | None:
+        """Return what its container uses; None where that is not measured. Raises
+        GpuManagerError."""
 
 
 class PassThrough:
     """Gives a container of whole GPUs the driver's own libraries; nothing limits it."""
 
-    def __init__(self, means: Means) -> None:
-        self._volumes = means.volumes
+    def __init__(self, _limits: AllocationServer, volumes: DriverVolumes) -> None:
+        self._volumes = volumes
 
     async def prepare(self, grant: Grant) -> ContainerEdits:
         visible = ContainerEdits(envs={ENV_VISIBLE: ",".join(grant.shares)})
@@ -58,9 +87,9 @@ class Shim:
     The container's CUDA calls meet the shim, which the virtual manager limits.
     """
 
-    def __init__(self, means: Means) -> None:
-        self._virtual = means.virtual
-        self._volumes = means.volumes
+    def __init__(self, virtual: AllocationServer, volumes: DriverVolumes) -> None:
+        self._virtual = virtual
+        self._volumes = volumes
 
     async def prepare(self, grant: Grant) -> ContainerEdits:
         directory = await self._virtual.open(grant.id, limits(grant))
@@ -107,7 +136,7 @@ class BackEnd:
 
     name: str
     takes: Callable[[Shares], bool]
-    make: Callable[[Means], Isolation]
+    make: Callable[[AllocationServer, DriverVolumes], Isolation]
 
 
 def whole_gpus(shares: Shares) -> bool:
@@ -132,17 +161,23 @@ class Isolations:
     """
 
     def __init__(
-        self, means: Means, files: DeviceFiles, cdi: AllocationFiles | None = None
+        self,
+        virtual: AllocationServer,
+        volumes: DriverVolumes,
+        files: DeviceFiles,
+        cdi: AllocationFiles | None = None,
     ) -> None:
         self._cdi = cdi
-        self._virtual = means.virtual
+        self._virtual = virtual
         self._files = files
-        self._back_ends = {row.name: row.make(means) for row in ROWS}
+        self._back_ends = {row.name: row.make(virtual, volumes) for row in ROWS}
 
     async def prepare(self, grant: Grant, gpus: tuple[Gpu, ...]) -> ContainerEdits:
         """Hold a grant, and return what its container gets for that. gpus: its own.
 
-        Raises OSError where its CDI file cannot be written, and what the back end raises.
+        Of an allocation that is a CDI device the kubelet gets the name; and the variables, by which
+        an agent without its journal finds the allocation in the kubelet's checkpoint. Raises
+        OSError where its CDI file cannot be written, and what the back end raises.
         """
         grant = replace(grant, shares={gpu.uuid: grant.shares[gpu.uuid] for gpu in gpus})
         common = ContainerEdits(
@@ -150,8 +185,11 @@ class Isolations:
             envs={ENV_GPUS: ",".join(gpu.uuid for gpu in gpus), ENV_ALLOCATION: grant.id},
         )
         edits = common + await self._back_ends[grant.isolation].prepare(grant)
-        cdi = self._cdi if isinstance(grant.source, DevicePluginSource) else None
-        return cdi.write(grant.id, edits) if cdi and cdi.wanted else edits
+        if not (self._cdi and self._cdi.wanted and isinstance(grant.source, DevicePluginSource)):
+            return edits
+        device = CdiDevice(grant.id, ContainerEdits(edits.devices, edits.mounts), ALLOCATION)
+        self._cdi.files.write(grant.id, spec([device], ()))
+        return ContainerEdits(envs=edits.envs, cdi=(device.id,))
 
     def allocations(self) -> tuple[AllocationID, ...]:
         """Return those that have a directory."""

@@ -1,8 +1,7 @@
 """ResourceClaims, ResourceSlices and what pods use of claims, read from JSON objects. Pure.
 
 Driver, extender, `explain`, doctor and simulator read them here. An object that is not understood
-raises NotAClaim, whatever is wrong with it. The simulator's scheduler and API server (`sim.claims`,
-`sim.cluster`) read claims of all drivers by themselves, by Kubernetes' own rules.
+raises NotAClaim, whatever is wrong with it.
 
 Kubernetes 1.34 and later, `resource.k8s.io/v1`. An allocation has one result per device. If an
 alternative was allocated, its result has both names, `gpu/t0`; the kubelet knows only the request's

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from gpumanager.kube.connection import Connection
 
+PAGE: Final = 500
+"""Objects that are listed in one call."""
 CALL_SECONDS: Final = 10.0
 """Seconds for one call that is no watch."""
 SLACK: Final = 15.0
@@ -34,7 +37,6 @@ SLACK: Final = 15.0
 RENEW_SECONDS: Final = 60.0
 """How often credentials are looked at whether they end soon."""
 LONGEST_BODY: Final = 64 << 20
-FIRST_ERROR: Final = 400
 BROKEN: Final = (OSError, ValueError, RecursionError, InputError, ApiUnavailable)
 """What comes of a bad connection (TimeoutError and SSLError among them) or a bad answer."""
 LIBRARY: Final = "gpumanager.kube.connection"
@@ -78,14 +80,29 @@ class KubeClient:
     async def get(self, path: str, **query: object) -> Any:
         return await self._call("GET", path, query)
 
+    async def find(self, path: str) -> Any:
+        """Return the object; None where there is none."""
+        try:
+            return await self.get(path)
+        except ApiRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
+
     async def list(self, path: str, take: Callable[[Any], None], **query: object) -> Any:
-        """Call `take` with each item, one at a time, and return the list's metadata."""
-        listing, decoder = Listing(), codecs.getincrementaldecoder("utf-8")()
-        async with self._exchange("GET", path, query) as response:
-            async for piece in response.content.iter_any():
-                for item in listing.feed(decoder.decode(piece)):
-                    take(item)
-            return listing.finish().get("metadata") or {}
+        """Call `take` with each item, one at a time, and return the metadata of the last page."""
+        query["limit"] = PAGE
+        while True:
+            listing, decoder = Listing(), codecs.getincrementaldecoder("utf-8")()
+            async with self._exchange("GET", path, query) as response:
+                async for piece in response.content.iter_any():
+                    for item in listing.feed(decoder.decode(piece)):
+                        take(item)
+                metadata = listing.finish().get("metadata") or {}
+            if not metadata.get("continue"):
+                return metadata
+            query = {**query, "continue": metadata["continue"]}
+            query.pop("resourceVersion", None)
 
     async def create(self, path: str, body: Object) -> Any:
         return await self._call("POST", path, {}, body)
@@ -141,7 +158,7 @@ class KubeClient:
             async with asyncio.timeout(seconds):
                 connection = await self._connect()
                 async with connection.request(method, target, headers, body, seconds) as response:
-                    if response.status >= FIRST_ERROR:
+                    if response.status >= HTTPStatus.BAD_REQUEST:
                         raise await _refusal(response, what)
                     yield response
         except BROKEN as error:
@@ -239,13 +256,11 @@ class Listing:
             raise ValueError(f"an item of more than {LONGEST_ITEM} characters, or no list at all")
 
     def finish(self) -> dict[str, Any]:
-        """Return the list's other fields; raises ValueError where its text is not complete."""
+        """Return the list without its items; raises ValueError where its text is not complete."""
         try:
             fields = json.loads(self._head + self._text)
         except json.JSONDecodeError as error:
             raise ValueError("the text ends in the middle of a list, or is none") from error
         if not isinstance(fields, dict):
             raise ValueError("not a JSON object")  # noqa: TRY004 - as of what is no JSON
-        if self._head:
-            del fields["items"]
         return fields

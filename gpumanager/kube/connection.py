@@ -43,8 +43,7 @@ class Connection:
         self._access = access
         self._loader = loader
         self._configuration = configuration
-        self._files = _files(access, configuration)
-        self._seen = _times(self._files)
+        self._seen = _files(access, configuration)
         self._client = ApiClient(configuration)
         self._client.rest_client = _Rest(configuration)
         self._client.user_agent = agent
@@ -88,8 +87,7 @@ class Connection:
     @property
     def current(self) -> bool:
         """Return False once a file that it was made of has changed."""
-        now = _files(self._access, self._configuration)
-        return now == self._files and _times(now) == self._seen
+        return _files(self._access, self._configuration) == self._seen
 
     @asynccontextmanager
     async def request(
@@ -158,11 +156,8 @@ def _read_token_from(path: Path, configuration: Any) -> None:
     configuration.refresh_api_key_hook = read
 
 
-def _files(access: Access, configuration: Any) -> tuple[Path, ...]:
-    names = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-    return tuple(Path(one) for one in (access.kubeconfig, *names) if one)
-
-
-def _times(files: tuple[Path, ...]) -> tuple[int, ...]:
+def _files(access: Access, configuration: Any) -> dict[Path, int]:
     """Return when each was changed; 0 for one that does not exist at this moment."""
-    return tuple(one.stat().st_mtime_ns if one.exists() else 0 for one in files)
+    names = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    files = [Path(one) for one in (access.kubeconfig, *names) if one]
+    return {one: one.stat().st_mtime_ns if one.exists() else 0 for one in files}

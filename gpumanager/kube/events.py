@@ -8,9 +8,9 @@ its own limit of events per minute.
 
 import hashlib
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -30,6 +30,7 @@ LONGEST_QUEUE: Final = 256
 NODE_NAMESPACE: Final = "default"
 AGAIN_SECONDS: Final = 60.0
 """The same event is written once in so long."""
+PER_OBJECT: Final = RateLimit(burst=25, seconds=60.0)
 UNKNOWN_SECONDS: Final = 60.0
 """How long an event waits for the informer to bring the pod it is about."""
 WORTH_ANOTHER: Final = frozenset({401, 408, 429, *range(500, 600)})
@@ -70,20 +71,14 @@ class KubeEvent:
 
     def object(self, host: str, at: float) -> dict[str, Any]:
         """Return the object to create. host: the reporting node. at: seconds since the epoch."""
-        about, stamp = self.about, timestamp(at)
-        reference = {
-            "kind": about.kind,
-            "name": about.name,
-            "uid": about.uid,
-            "apiVersion": "v1",
-        }
-        if about.namespace:
-            reference["namespace"] = about.namespace
+        stamp, about = timestamp(at), asdict(self.about)
+        if not self.about.namespace:
+            del about["namespace"]
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "involvedObject": reference,
+            "involvedObject": {"apiVersion": "v1", **about},
             "type": "Warning" if self.warning else "Normal",
             "reason": self.reason,
             "message": self.message[:LONGEST_MESSAGE],
@@ -92,37 +87,6 @@ class KubeEvent:
             "lastTimestamp": stamp,
             "count": 1,
         }
-
-
-class SpamFilter:
-    """Holds back an event that is repeated too soon, or one of too many about one object."""
-
-    def __init__(self, limit: RateLimit | None = None) -> None:
-        self._full = limit or RateLimit(burst=25, seconds=60.0)
-        self._last: OrderedDict[str, float] = OrderedDict()
-        self._limits: OrderedDict[str, RateLimit] = OrderedDict()
-
-    def allows(self, event: KubeEvent, now: float) -> bool:
-        last = self._last.get(event.name)
-        if last is not None and now - last < AGAIN_SECONDS:
-            return False
-        return self._limit(event).take(now) is not None
-
-    def written(self, event: KubeEvent, now: float) -> None:
-        """Count an event that was allowed, and that the API server has."""
-        _keep(self._last, event.name, now)
-        bucket = self._limit(event)
-        _keep(self._limits, event.about.uid, bucket.take(now) or bucket)
-
-    def _limit(self, event: KubeEvent) -> RateLimit:
-        return self._limits.get(event.about.uid, self._full)
-
-
-def _keep(memory: "OrderedDict[str, Any]", key: str, value: Any) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    while len(memory) > REMEMBERED_EVENTS:
-        memory.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +125,10 @@ class EventRecorder:
         self._host = host
         self._find = find
         self._elapsed = elapsed
-        self._spam = SpamFilter()
+        self._written: dict[str, float] = {}
+        """When which event was, by its name."""
+        self._limits: dict[str, RateLimit] = {}
+        """Of which object, by its UID."""
         self._queue: deque[_Pending] = deque()
 
     def __len__(self) -> int:
@@ -201,7 +168,9 @@ class EventRecorder:
 
     async def _write(self, one: _Pending, about: ObjectReference) -> None:
         event = KubeEvent(about, one.warning, one.reason, one.message)
-        if not self._spam.allows(event, one.since):
+        limit = self._limits.get(about.uid, PER_OBJECT).take(one.since)
+        last = self._written.get(event.name, float("-inf"))
+        if limit is None or one.since - last < AGAIN_SECONDS:
             self._drop(one)
             return
         path = f"/api/v1/namespaces/{event.namespace}/events"
@@ -221,7 +190,10 @@ class EventRecorder:
             if error.status not in WORTH_ANOTHER:
                 self._drop(one)
             raise
-        self._spam.written(event, one.since)
+        self._written[event.name], self._limits[about.uid] = one.since, limit
+        for memory in (self._written, self._limits):
+            if len(memory) > REMEMBERED_EVENTS:
+                memory.pop(next(iter(memory)))  # the first one of them
         self._drop(one)
 
     def _drop(self, one: _Pending) -> None:

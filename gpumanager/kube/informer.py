@@ -13,7 +13,9 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.client import KubeClient
@@ -22,9 +24,9 @@ from gpumanager.supervisor import SkippedErrors
 
 log = logging.getLogger(__name__)
 
-PAGE: Final = 500
+T = TypeVar("T")
+
 WATCH_SECONDS: Final = (300.0, 600.0)
-GONE: Final = 410
 BRIEF_SECONDS: Final = 1.0
 """A watch that ends sooner counts as failed, so that the informer backs off."""
 
@@ -52,6 +54,43 @@ class Store(Protocol):
     def only(self, names: set[str]) -> None:
         """Drop all other objects: a list is complete, and all its items have been put."""
         ...
+
+
+def full_name(item: Any) -> str:
+    """Return an object's namespace/name."""
+    metadata = item["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore(Generic[T]):
+    """What `read` returns of each object of one kind, by `key`; nothing for None. changed: gets the
+    key, and what was known before and is after a change."""
+
+    path: str
+    read: Callable[[Any], T | None]
+    changed: Callable[[str, T | None, T | None], None] = lambda _name, _before, _after: None
+    known: dict[str, T] = field(default_factory=dict)
+    key: Callable[[Any], str] = full_name
+
+    def name(self, item: Any) -> str:
+        return self.key(item)
+
+    def put(self, item: Any) -> None:
+        self._become(self.name(item), self.read(item))
+
+    def remove(self, item: Any) -> None:
+        self._become(self.name(item), None)
+
+    def only(self, names: set[str]) -> None:
+        for name in self.known.keys() - names:
+            self._become(name, None)
+
+    def _become(self, name: str, after: T | None) -> None:
+        before = self.known.pop(name, None)
+        if after is not None:
+            self.known[name] = after
+        self.changed(name, before, after)
 
 
 class Informer:
@@ -118,7 +157,7 @@ class Informer:
     async def list(self) -> None:
         """Read everything into the store. Raises as `KubeClient.list`."""
         names: set[str] = set()
-        query: dict[str, object] = {**self._selected}
+        query = {**self._selected}
         if self._from_cache:
             query["resourceVersion"] = "0"  # any that the server has at hand
 
@@ -126,12 +165,8 @@ class Informer:
             if (name := self._put(item)) is not None:
                 names.add(name)
 
-        while True:
-            metadata = await self._api.list(self._store.path, take, limit=PAGE, **query)
-            self.heard = self._clock()
-            if not metadata.get("continue"):
-                break
-            query = {**self._selected, "continue": metadata["continue"]}
+        metadata = await self._api.list(self._store.path, take, **query)
+        self.heard = self._clock()
         self._store.only(names)
         self.version, self._from_cache = str(metadata.get("resourceVersion", "")), self._cached
         self.lists += 1
@@ -149,7 +184,7 @@ class Informer:
             await self._watch_until_resync()
         except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
             self.failures += 1
-            if isinstance(error, ApiRefused) and error.status == GONE:
+            if isinstance(error, ApiRefused) and error.status == HTTPStatus.GONE:
                 # The watch was away for longer than etcd keeps history (5 min). The cache may be
                 # older still than what is in the store, so the next list is the newest.
                 self.version, self._from_cache = None, False
@@ -190,7 +225,7 @@ class Informer:
             # It comes as an object, behind a status of 200.
             reason, message = item.get("reason", ""), item.get("message", "")
             gone = reason in {"Expired", "Gone"}
-            status = GONE if gone else int(item.get("code") or 0)
+            status = HTTPStatus.GONE if gone else int(item.get("code") or 0)
             raise ApiRefused(f"watch {self._store.path}", status, reason, message)
         version = (item.get("metadata") or {}).get("resourceVersion")
         if version:

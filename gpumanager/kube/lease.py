@@ -12,17 +12,15 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any
 
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 
 log = logging.getLogger(__name__)
-
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,51 +31,6 @@ class LeaseTimes:
     duration: float = 15.0
     deadline: float = 10.0
     retry: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
-    """The lease as it was when it last changed. since: our clock then."""
-
-    holder: str = ""
-    version: str = ""
-    transitions: int = 0
-    duration: float = 0.0
-    since: float = 0.0
-
-
-def observe(seen: LeaseRecord | None, lease: Any, now: float) -> LeaseRecord:
-    """Return `seen`, or the lease if it has changed since.
-
-    Raises KeyError, TypeError, AttributeError, ValueError for what is no lease.
-    """
-    spec, version = lease.get("spec") or {}, str(lease["metadata"]["resourceVersion"])
-    if seen is not None and seen.version == version:
-        return seen
-    return LeaseRecord(
-        holder=str(spec.get("holderIdentity") or ""),
-        version=version,
-        transitions=int(spec.get("leaseTransitions") or 0),
-        duration=float(spec.get("leaseDurationSeconds") or 0),
-        since=now,
-    )
-
-
-def may_take(seen: LeaseRecord, us: str, now: float) -> bool:
-    """Return whether this replica holds it, no replica does, or it has expired."""
-    return seen.holder in {"", us} or now >= seen.since + seen.duration
-
-
-def claim(seen: LeaseRecord, us: str, times: LeaseTimes, stamp: str) -> dict[str, Any]:
-    """Return the spec to write for holding it."""
-    spec: dict[str, Any] = {
-        "holderIdentity": us,
-        "leaseDurationSeconds": int(times.duration),
-        "renewTime": stamp,
-    }
-    if seen.holder != us:
-        spec |= {"acquireTime": stamp, "leaseTransitions": seen.transitions + 1}
-    return spec
 
 
 class LeaderElection:
@@ -101,7 +54,9 @@ class LeaderElection:
         self._times = times or LeaseTimes()
         self._changed = changed
         self._clock = clock
-        self._seen: LeaseRecord | None = None
+        self._seen: Any = {}
+        """The lease as it was when it last changed, by our clock `_since`."""
+        self._since = 0.0
         self._until = float("-inf")
         self._led = False
         self._complained = ""
@@ -118,7 +73,7 @@ class LeaderElection:
     @property
     def holder(self) -> str:
         """Return the leader, as of the last attempt."""
-        return self._seen.holder if self._seen else ""
+        return str((self._seen.get("spec") or {}).get("holderIdentity") or "")
 
     async def run(self) -> None:
         """Renew or take the lease until cancelled, then release it."""
@@ -150,51 +105,58 @@ class LeaderElection:
             self._changed(self._led)
 
     async def _renew_or_take(self) -> bool:
-        try:
-            lease = await self._api.get(f"{self._all}/{self._name}")
-        except ApiRefused as error:
-            if error.status != NOT_FOUND:
-                raise
-            # No replica has made it yet; another one may do so at the same time.
-            body = {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": self._name},
-                "spec": claim(LeaseRecord(), self.us, self._times, _stamp()),
-            }
-            return await self._unless_conflict(self._api.create, self._all, body)
-        self._seen = observe(self._seen, lease, self._clock())
-        if not may_take(self._seen, self.us, self._clock()):
-            return False
-        spec = claim(self._seen, self.us, self._times, _stamp())
-        return await self._write(self._seen.version, spec)
-
-    async def _write(self, version: str, spec: Mapping[str, Any]) -> bool:
-        """Return False on a conflict: another replica has written since `version`."""
-        body = {"metadata": {"resourceVersion": version}, "spec": spec}
         path = f"{self._all}/{self._name}"
-        return await self._unless_conflict(self._api.patch, path, body)
+        spec = {
+            "holderIdentity": self.us,
+            "leaseDurationSeconds": int(self._times.duration),
+            "renewTime": _stamp(),
+        }
+        acquired = {**spec, "acquireTime": spec["renewTime"], "leaseTransitions": 1}
+        lease = await self._api.find(path)
+        if lease is None:
+            # No replica has made it yet; another one may do so at the same time.
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            made = {**body, "metadata": {"name": self._name}, "spec": acquired}
+            return await self._write(self._api.create, self._all, made)
+        self._observe(lease)
+        seen = lease.get("spec") or {}
+        if self.holder != self.us:
+            expires = self._since + float(seen.get("leaseDurationSeconds") or 0)
+            if self.holder and self._clock() < expires:
+                return False
+            spec = {**acquired, "leaseTransitions": int(seen.get("leaseTransitions") or 0) + 1}
+        return await self._write(self._api.patch, path, self._change(spec))
 
-    async def _unless_conflict(self, call: Any, path: str, body: Any) -> bool:
+    def _observe(self, lease: Any) -> None:
+        version = lease["metadata"]["resourceVersion"]
+        if not self._seen or self._seen["metadata"]["resourceVersion"] != version:
+            self._seen, self._since = lease, self._clock()
+
+    def _change(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a patch that conflicts once another replica has written."""
+        version = self._seen["metadata"]["resourceVersion"]
+        return {"metadata": {"resourceVersion": version}, "spec": spec}
+
+    async def _write(self, call: Any, path: str, body: Any) -> bool:
+        """Return False on a conflict: another replica was first."""
         try:
-            lease = await call(path, body)
+            self._observe(await call(path, body))
         except ApiRefused as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
             return False
-        self._seen = observe(self._seen, lease, self._clock())
         return True
 
     async def _release(self) -> None:
         """Spare the next leader the wait until it expires. Best effort."""
-        if not self.leads or self._seen is None:
+        if not self.leads:
             return
         self._until = float("-inf")
-        seen = replace(self._seen, holder=self.us)
-        spec = {**claim(seen, "", self._times, _stamp()), "leaseDurationSeconds": 1}
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _stamp()}
+        path = f"{self._all}/{self._name}"
         try:
             async with asyncio.timeout(1.0):
-                await self._write(seen.version, spec)
+                await self._write(self._api.patch, path, self._change(spec))
         except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
             log.info("cannot release lease %s: %s", self._name, error)
 

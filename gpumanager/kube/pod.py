@@ -1,15 +1,13 @@
 """A pod, as much of it as this project needs, read from its JSON object. Pure.
 
 One model for all that meet pods: from the kubelet's own list, from the API server's watch, in what
-kube-scheduler asks. What cannot be understood is left out, never guessed. The extender keeps 50,000
-of them, so what many pods have alike is kept once.
+kube-scheduler asks. What cannot be understood is left out, never guessed.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 from typing import Any, Final
 
 from gpumanager.ids import PodUID
@@ -20,14 +18,13 @@ from gpumanager.units import MIB
 ANNOTATION_MOST: Final = 16 << 10
 """Characters of one annotation; what is longer is nothing that a scheduler wrote."""
 ANNOTATIONS_MOST: Final = 64 << 10
-LONGEST_NAME: Final = 253
-"""Letters of a name, which the API server holds pods to."""
 LARGEST_AMOUNT: Final = 10**9
 """Thousandths of a CPU, or MiB: more is a mistake, and is counted as this."""
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 CAPABILITIES: Final = "NVIDIA_DRIVER_CAPABILITIES"
 WITH_GRAPHICS: Final = frozenset({"all", "graphics", "display"})
+LISTS: Final = ("initContainers", "containers")
 STATUSES: Final = ("initContainerStatuses", "containerStatuses")
 
 
@@ -164,26 +161,40 @@ def read_pod(item: Any) -> PodView:
 def node_resources(spec: Any) -> tuple[int, int]:
     """Return the CPU (thousandths) and memory (MiB) a pod asks of its node, as Kubernetes counts.
 
-    Containers and sidecars together, or an init container beside the sidecars before it, if that
-    is more; and the overhead of the runtime. What stands at the pod as a whole counts instead. What
-    cannot be read counts as nothing: kube-scheduler decides whether it fits, here it is weighed.
+    That of its containers, a limit where no request stands, and the overhead of the runtime. What
+    stands at the pod as a whole counts instead. What cannot be read counts as nothing:
+    kube-scheduler decides whether it fits, here it is weighed.
     """
-    most_cpu = most_memory = cpu = memory = 0
-    for container in spec.get("initContainers") or []:
-        one_cpu, one_memory = _requested(container)
-        most_cpu, most_memory = max(most_cpu, cpu + one_cpu), max(most_memory, memory + one_memory)
-        if container.get("restartPolicy") == "Always":
-            cpu, memory = cpu + one_cpu, memory + one_memory
-    for container in spec.get("containers") or []:
-        one_cpu, one_memory = _requested(container)
-        cpu, memory = cpu + one_cpu, memory + one_memory
-    cpu, memory = max(cpu, most_cpu), max(memory, most_memory)
+    kinds, rows = list[ContainerKind](), list[tuple[int, int]]()
+    for name in LISTS:
+        for container in spec.get(name) or ():
+            kinds.append(kind_of(container, init=name != "containers"))
+            resources = container.get("resources") or {}
+            rows.append(
+                amounts((resources.get("limits") or {}) | (resources.get("requests") or {}))
+            )
+    cpu, memory = (pod_amount(zip(kinds, (row[n] for row in rows), strict=True)) for n in (0, 1))
     if whole := (spec.get("resources") or {}).get("requests"):
         whole_cpu, whole_memory = amounts(whole)
         cpu = whole_cpu if "cpu" in whole else cpu
         memory = whole_memory if "memory" in whole else memory
     more_cpu, more_memory = amounts(spec.get("overhead") or {})
     return cpu + more_cpu, memory + more_memory
+
+
+def pod_amount(containers: Iterable[tuple[ContainerKind, int]]) -> int:
+    """Return what a pod requests of a resource as Kubernetes counts it, by order of admission.
+
+    Containers and sidecars together, or an init container beside the sidecars that stand before
+    it, if that is more.
+    """
+    running = most = 0
+    for kind, one in containers:
+        if kind is ContainerKind.INIT:
+            most = max(most, running + one)
+        else:
+            running += one
+    return max(most, running)
 
 
 def amounts(said: Any) -> tuple[int, int]:
@@ -197,12 +208,6 @@ def kind_of(container: Any, *, init: bool) -> ContainerKind:
         return ContainerKind.APP
     always = container.get("restartPolicy") == "Always"
     return ContainerKind.SIDECAR if always else ContainerKind.INIT
-
-
-def _requested(container: Any) -> tuple[int, int]:
-    """Return its requests; a limit counts where no request stands, as for the API server."""
-    resources = container.get("resources") or {}
-    return amounts((resources.get("limits") or {}) | (resources.get("requests") or {}))
 
 
 def _scaled(value: Any, scale: float) -> int:
@@ -224,13 +229,11 @@ def _ours(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _containers(spec: Any) -> Iterator[ContainerView]:
-    for name in ("initContainers", "containers"):
+    for name in LISTS:
         for container in spec.get(name) or []:
             limits = (container.get("resources") or {}).get("limits") or {}
-            called = container["name"]
-            make = _container if len(called) <= LONGEST_NAME else ContainerView
-            yield make(
-                called,
+            yield ContainerView(
+                container["name"],
                 kind_of(container, init=name == "initContainers"),
                 _devices(limits.get(VCORE, 0)),
                 _devices(limits.get(VMEMORY, 0)),
@@ -247,14 +250,6 @@ def wants_graphics(container: Any) -> bool:
     if not said or "valueFrom" in said[-1] or "$(" in words:
         return True
     return not WITH_GRAPHICS.isdisjoint(word.strip() for word in words.split(","))
-
-
-@lru_cache(maxsize=4096)
-def _container(
-    name: str, kind: ContainerKind, cores: int | None, blocks: int | None, *, graphics: bool
-) -> ContainerView:
-    """Return one view that alike pods share. Longer names are not cached: a tenant chooses them."""
-    return ContainerView(name, kind, cores, blocks, graphics=graphics)
 
 
 def claim_names(spec: Any, status: Any) -> dict[str, str]:

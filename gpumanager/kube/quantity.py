@@ -6,10 +6,9 @@ takes `NaN`, `1_000` and `1e999999999`, which as a whole number has a billion di
 
 import re
 from fractions import Fraction
-from functools import lru_cache
 from typing import Final
 
-from gpumanager.units import MOST_DIGITS, natural_number
+from gpumanager.units import MOST_DIGITS
 
 QUANTITY_LETTERS: Final = 64
 """Letters of a quantity: more is none."""
@@ -23,16 +22,8 @@ _BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTP
 
 def whole_number(value: object) -> int | None:
     """Read a quantity that is a whole number, exactly; None for all else."""
-    text = str(value).strip()
-    if (natural := natural_number(text)) is not None:
-        return natural
-    if (found := _parsed(text)) is None:
-        return None
-    number, power = found
-    scale: int = 10 ** abs(power)
-    if power >= 0:
-        return number * scale
-    return None if number % scale else number // scale
+    found = exact(value)
+    return int(found) if found is not None and found.denominator == 1 else None
 
 
 def exact(value: object) -> Fraction | None:
@@ -43,13 +34,7 @@ def exact(value: object) -> Fraction | None:
 
 def amount(value: object) -> float:
     """Roughly, to weigh; 0 for what is no quantity, or is negative."""
-    text = str(value)
-    return _amount(text) if len(text) <= QUANTITY_LETTERS else 0.0  # no long text is kept
-
-
-@lru_cache(maxsize=4096)
-def _amount(text: str) -> float:
-    found = _parsed(text.strip())
+    found = _parsed(str(value).strip())
     return 0.0 if found is None else max(0.0, found[0] * 10.0 ** found[1])
 
 

@@ -72,16 +72,15 @@ class _Reader:
         return SelectorNotKnown(f"{self._expression[:200]}: not simulated{where}: {WRITE}")
 
     def any_of(self) -> Evaluate:
-        parts = [self._all_of()]
-        while self._take(_OR):
-            parts.append(self._all_of())
-        return partial(_decided, parts, True)
+        return self._joined(_OR, lambda: self._joined(_AND, self._one, decides=False), decides=True)
 
-    def _all_of(self) -> Evaluate:
-        parts = [self._one()]
-        while self._take(_AND):
-            parts.append(self._one())
-        return partial(_decided, parts, False)
+    def _joined(
+        self, sign: re.Pattern[str], read: Callable[[], Evaluate], *, decides: bool
+    ) -> Evaluate:
+        parts = [read()]
+        while self._take(sign):
+            parts.append(read())
+        return partial(_decided, parts, decides)
 
     def _one(self) -> Evaluate:
         negated = self._take(_NOT)

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
 from gpumanager.kube.backoff import Backoff
@@ -20,13 +21,11 @@ from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 
 log = logging.getLogger(__name__)
 
-CONFLICT: Final = 409
 CONFLICT_ATTEMPTS: Final = 4
 CONFLICT_SECONDS: Final = 0.1
 BETWEEN_WRITES_SECONDS: Final = 1.0
 """A task that was written is not repeated for so long: the watch may not have brought it yet."""
 LEAST_PAUSE: Final = 0.2
-FORBIDDEN: Final = 403
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +108,8 @@ class Writer:
         except ApiRefused as error:
             # A missing permission is a warning once for each kind of task.
             kind = task.what.partition(" ")[0]
-            known = error.status == FORBIDDEN and kind in self._forbidden_kinds
-            if error.status == FORBIDDEN:
+            known = error.status == HTTPStatus.FORBIDDEN and kind in self._forbidden_kinds
+            if error.status == HTTPStatus.FORBIDDEN:
                 self._forbidden_kinds.add(kind)
             log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", task.what, error)
             backoff, pause = self._refused(backoff, error.retry_after or 0.0)
@@ -136,7 +135,7 @@ async def retry_on_conflict(write: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await write()
         except ApiRefused as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
             await asyncio.sleep(CONFLICT_SECONDS * attempt)
     return await write()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpumanager.deviceplugin.identity.device_checkpoint import given
 from gpumanager.deviceplugin.identity.evidence import Evidence, Key, allocation_of
 from gpumanager.deviceplugin.identity.verdict import has_ended
 from gpumanager.errors import GpuManagerError
@@ -99,10 +100,11 @@ def inherit(
         minors = tuple(gpu.minor for gpu in topology.gpus if f"{DEVICE}{gpu.minor}" in devices)
         key = (live.container.pod_uid, live.container.name)
         known[key] = Inherited(*key, minors, cores, memory)
+    answers = given(evidence.checkpoint or ())
     for holder in evidence.checkpoint or ():
         # What the original has answered, which the kubelet keeps.
         key = (holder.pod_uid, holder.container)
-        envs = evidence.envs.get(key, {})
+        envs = answers.get(key, {})
         is_original = all(i.startswith(ORIGINAL) for i in holder.ids) and ENV_ALLOCATION not in envs
         if holder.resource == VCORE and is_original:
             gpus = (topology.by_uuid(GpuUUID(u)) for u in envs.get(ENV_VISIBLE, "").split(","))

@@ -42,7 +42,6 @@ class VDevice:
     pod_uid: str
     container_name: str
     container_id: str
-    bus_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,55 +51,17 @@ Register = Callable[[VDevice], Awaitable[HelloRefused | None]]
 """Does what one caller asks for; the caller is known."""
 
 
-class RegisterServer:
-    """Serves `vcuda.VCUDAService/RegisterVDevice` on a socket of the manager's own, as gpu-client
-    calls it. callers: by the abstract names of their sockets."""
-
-    def __init__(self, socket: Path, callers: Mapping[str, Register]) -> None:
-        self._socket = socket
-        self._callers = callers
-        self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", MESSAGE_LIMIT)])
-        self._server.add_generic_rpc_handlers(
-            (grpc_wire.handler(SERVICE, {METHOD: self._register}),)
-        )
-
-    async def start(self) -> None:
-        """Start to serve. Raises OSError."""
-        self._socket.unlink(missing_ok=True)
-        try:
-            self._server.add_insecure_port(f"unix:{self._socket}")
-        except RuntimeError as error:
-            raise OSError(None, f"gRPC cannot listen: {error}", str(self._socket)) from error
-        await self._server.start()
-
-    async def stop(self) -> None:
-        await self._server.stop(grace=None)
-        self._socket.unlink(missing_ok=True)
-
-    async def _register(self, request: pb.VDeviceRequest, context: Any) -> pb.VDeviceResponse:
-        kind, _, name = context.peer().partition(":")
-        register = self._callers.get(name) if kind == "unix-abstract" else None
-        if register is None:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "call /etc/vcuda/vcuda.sock")
-            raise AssertionError("abort returned")  # pragma: no cover  # it always raises
-        refused = await register(
-            VDevice(request.pod_uid, request.container_name, request.container_id, request.bus_id)
-        )
-        if refused is not None:
-            status = STATUSES.get(refused.number, grpc.StatusCode.UNAVAILABLE)
-            await context.abort(status, refused.reason)
-        return pb.VDeviceResponse()
-
-
 class Gateway:
-    """One for all allocations of a manager. directory: for its socket, closed to containers."""
+    """Serves `vcuda.VCUDAService/RegisterVDevice` for all allocations of a manager, as gpu-client
+    calls it. directory: for its socket, closed to containers."""
 
     def __init__(self, directory: Path, call_seconds: float) -> None:
         self._path = directory / SOCKET
         self._call_seconds = call_seconds
         self._starting = asyncio.Lock()
-        self._server: RegisterServer | None = None
+        self._server: grpc.aio.Server | None = None
         self._callers: dict[str, Register] = {}
+        """By the abstract names of their sockets."""
         self._said = RepeatedLog(log, "RegisterVDevice")
 
     async def carry(self, connection: socket.socket, begun: bytes, register: Register) -> None:
@@ -110,10 +72,7 @@ class Gateway:
             try:
                 async with asyncio.timeout(self._call_seconds):
                     async with self._starting:
-                        if self._server is None:
-                            server = RegisterServer(self._path, self._callers)
-                            await server.start()
-                            self._server = server
+                        await self._start()
                     await self._carry(caller, begun, register)
             except TimeoutError:
                 words = f"a caller stayed for {self._call_seconds:g} s"
@@ -121,10 +80,38 @@ class Gateway:
             except OSError as error:
                 self._said.say(logging.WARNING, error.errno, error.strerror or str(error))
 
+    async def _start(self) -> None:
+        if self._server is not None:
+            return
+        self._path.unlink(missing_ok=True)
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", MESSAGE_LIMIT)])
+        server.add_generic_rpc_handlers((grpc_wire.handler(SERVICE, {METHOD: self._register}),))
+        try:
+            server.add_insecure_port(f"unix:{self._path}")
+        except RuntimeError as error:
+            raise OSError(None, f"gRPC cannot listen: {error}", str(self._path)) from error
+        await server.start()
+        self._server = server
+
     async def stop(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            await server.stop()
+            await server.stop(grace=None)
+            self._path.unlink(missing_ok=True)
+
+    async def _register(self, request: pb.VDeviceRequest, context: Any) -> pb.VDeviceResponse:
+        kind, _, name = context.peer().partition(":")
+        register = self._callers.get(name) if kind == "unix-abstract" else None
+        if register is None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "call /etc/vcuda/vcuda.sock")
+            raise AssertionError("abort returned")  # pragma: no cover  # it always raises
+        refused = await register(
+            VDevice(request.pod_uid, request.container_name, request.container_id)
+        )
+        if refused is not None:
+            status = STATUSES.get(refused.number, grpc.StatusCode.UNAVAILABLE)
+            await context.abort(status, refused.reason)
+        return pb.VDeviceResponse()
 
     async def _carry(self, caller: socket.socket, begun: bytes, register: Register) -> None:
         loop = asyncio.get_running_loop()

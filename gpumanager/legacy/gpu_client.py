@@ -49,26 +49,39 @@ log = logging.getLogger(__name__)
 LimitsOf = Callable[[str], Sequence[Limit] | None]
 """What a container may use now, by its name: nothing for whole GPUs, None where not known."""
 
-
-@dataclass(frozen=True, slots=True)
-class ForGpuClients:
-    """What a manager has for all of them. resident: the container that an allocation is for.
-    driver: its major and minor version. registered: of the sockets at which a container has
-    registered and lives."""
-
-    gateway: Gateway
-    resident: Callable[[AllocationID], Claimant | None]
-    neighbours: Neighbours | None
-    driver: tuple[int, int]
-    registered: "WeakSet[Registrations]" = field(default_factory=WeakSet)
-
-
 About = Callable[[VDevice], Awaitable[Claimant | HelloRefused | None]]
 """Which container gpu-client means; None where nothing is known that it must fit."""
 
-
 CALLS: Final = 8
 """At once at one socket, and the others wait: each takes five descriptors."""
+
+MOST_REGISTRATIONS: Final = 16
+"""Registered containers of one allocation at a time; those that have ended do not count."""
+
+ROOT: Final = ""
+"""In place of a directory: the allocation's own, for programs that read /etc/vcuda/vcuda.config."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForGpuClients:
+    """What a manager has for all of them. peers: knows whose processes call, neighbours: which are
+    of one container; None: not known. driver: its major and minor version. registered: of the
+    sockets at which a container has registered and lives."""
+
+    gateway: Gateway
+    peers: PeerCheck | None
+    neighbours: Neighbours | None
+    driver: tuple[int, int]
+    registered: "WeakSet[GpuClients]" = field(default_factory=WeakSet)
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A container with the two files. processes: known to be of it."""
+
+    pod_uid: str
+    container: str
+    processes: frozenset[Process]
 
 
 class GpuClients:
@@ -76,53 +89,50 @@ class GpuClients:
 
     def __init__(
         self,
-        around: ForGpuClients,
+        means: ForGpuClients,
         directory: Path,
         allocation: AllocationID,
         limits: LimitsOf,
-        *,
-        peers: PeerCheck | None,
-        about: About | None = None,
+        about: About,
     ) -> None:
-        self._around = around
+        self._means = means
+        self._directory = directory
         self._allocation = allocation
-        self._peers = peers
+        self._limits = limits
         self._about = about
         self._calls = asyncio.Semaphore(CALLS)
-        self._registrations = Registrations(
-            directory,
-            limits,
-            neighbours=around.neighbours,
-            driver=around.driver,
-            registered=around.registered,
-        )
+        self._clients: dict[str, _Client] = {}
+        """By the names of their directories."""
+        # Those of a manager before us, as far as a process of them lives.
+        with suppress(OSError), os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for name in (ROOT, *names):
+                with suppress(OSError, NotOriginal):
+                    config = decode_config((directory / name / VCUDA_CONFIG).read_bytes())
+                    pids = decode_pids((directory / name / PIDS_CONFIG).read_bytes())
+                    self._clients[name] = _Client(config.pod_uid, config.container, _found(pids))
+        for name, client in self._clients.items():
+            means.registered.add(self)
+            with self._logging_errors(name):
+                self._write_pids(name, client)
+                self._write_config(name, client)
 
     async def answer(self, connection: socket.socket, begun: bytes) -> None:
         """Answer a connection that speaks HTTP/2, to its end."""
         process = find(peer_pid(connection))
         async with self._calls:
-            await self._around.gateway.carry(
-                connection, begun, lambda device: self.register(process, device)
+            await self._means.gateway.carry(
+                connection, begun, lambda device: self._register(process, device)
             )
 
-    async def register(self, process: Process | None, device: VDevice) -> HelloRefused | None:
+    async def _register(self, process: Process | None, device: VDevice) -> HelloRefused | None:
         """Give the caller's container its files. process: the caller; None: not known."""
         if process is None or not alive(process):
             return HelloRefused(errno.ESRCH, "the manager does not see who calls: it needs hostPID")
-        if reason := refuse_other_pod(self._peers, self._allocation, process):
-            return reason
-        resident: Claimant | HelloRefused | None
-        if self._about is None:
-            resident = self._around.resident(self._allocation)
-        else:
-            resident = await self._about(device)
+        stranger = refuse_other_pod(self._means.peers, self._allocation, process)
+        resident = stranger or await self._about(device)
         if isinstance(resident, HelloRefused):
             return resident
-        return self._add(device, resident, process)
-
-    def _add(
-        self, device: VDevice, resident: Claimant | None, process: Process
-    ) -> HelloRefused | None:
         names = directories(device.container_id, device.container_name)
         if not names:
             given = device.container_id or device.container_name
@@ -136,153 +146,90 @@ class GpuClients:
         pod_uid = device.pod_uid or (resident.uid if resident else "")
         container = device.container_name or (resident.container if resident else "")
         try:
-            if self._registrations.add(names, pod_uid, container, process):
-                return None
+            return self._add(names, pod_uid, container, process)
         except OSError as error:
             return refused_by_system("writing the files of vcuda-controller", error)
-        return HelloRefused(
-            errno.ENOSPC, f"{MOST_REGISTRATIONS} containers have registered here already"
-        )
 
-    def limits_changed(self) -> None:
-        self._registrations.limits_changed()
-
-    def refresh(self) -> None:
-        self._registrations.refresh()
-
-
-MOST_REGISTRATIONS: Final = 16
-"""Registered containers of one allocation at a time; those that have ended do not count."""
-
-ROOT: Final = ""
-"""In place of a directory: the allocation's own, for programs that read /etc/vcuda/vcuda.config."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Client:
-    """A directory with the two files. processes: known to be of its container."""
-
-    directory: str
-    pod_uid: str
-    container: str
-    processes: frozenset[Process]
-
-
-class Registrations:
-    """Of one socket. driver: its major and minor version. registered: those with a container."""
-
-    def __init__(
-        self,
-        directory: Path,
-        limits: LimitsOf,
-        *,
-        neighbours: Neighbours | None = None,
-        driver: tuple[int, int] = (0, 0),
-        registered: "WeakSet[Registrations] | None" = None,
-    ) -> None:
-        self._registered = WeakSet[Registrations]() if registered is None else registered
-        self._directory = directory
-        self._limits = limits
-        self._neighbours = neighbours
-        self._driver = driver
-        self._clients: dict[str, _Client] = {}
-        # Those of a manager before us, as far as a process of them lives.
-        with suppress(OSError), os.scandir(directory) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-            for name in (ROOT, *names):
-                with suppress(OSError, NotOriginal):
-                    config = decode_config((directory / name / VCUDA_CONFIG).read_bytes())
-                    pids = decode_pids((directory / name / PIDS_CONFIG).read_bytes())
-                    processes = frozenset(found for found in map(find, pids) if found is not None)
-                    self._clients[name] = _Client(name, config.pod_uid, config.container, processes)
-        for client in self._clients.values():
-            self._registered.add(self)
-            with self._logging_errors(client):
-                self._write_both(client)
-
-    def add(self, names: Iterable[str], pod_uid: str, container: str, caller: Process) -> bool:
-        """Write the files of a container in each of these directories; safe to repeat. Return False
-        where there is no room for another container.
+    def _add(
+        self, names: Iterable[str], pod_uid: str, container: str, caller: Process
+    ) -> HelloRefused | None:
+        """Write the files of a container in each of these directories; safe to repeat.
 
         caller: of that container, a child of the program that needs them. Raises OSError.
         """
         for name in names:
             known = self._clients.get(name)
             if known is None and len(self._clients) >= MOST_REGISTRATIONS:
-                return False
-            earlier = known.processes if known else frozenset[Process]()
-            started = self._around(caller)
-            if not started:
-                # gpu-client ends at once; the program that started it is the one that counts.
-                parent = find(parent_of(caller))
-                started = frozenset({caller, parent} if parent else {caller})
-            client = _Client(name, pod_uid, container, frozenset({*_living(earlier), *started}))
-            self._write_both(client)
+                return HelloRefused(
+                    errno.ENOSPC, f"{MOST_REGISTRATIONS} containers have registered here already"
+                )
+            # gpu-client ends at once; the program that started it is the one that counts.
+            started = self._beside(caller) or {caller, *_found([parent_of(caller)])}
+            earlier = {one for one in known.processes if alive(one)} if known else set()
+            client = _Client(pod_uid, container, frozenset({*earlier, *started}))
+            self._write_pids(name, client)
+            self._write_config(name, client)
             self._clients[name] = client
-            self._registered.add(self)
-        return True
+            self._means.registered.add(self)
+        return None
 
     def limits_changed(self) -> None:
-        for client in self._clients.values():
-            with self._logging_errors(client):
-                self._write_config(client)
+        for name, client in self._clients.items():
+            with self._logging_errors(name):
+                self._write_config(name, client)
 
     def refresh(self) -> None:
         """Write the processes that live now, and remove the files of containers without any."""
         for name, client in list(self._clients.items()):
-            living = _living(client.processes)
+            living = frozenset(one for one in client.processes if alive(one))
             if not living:
                 del self._clients[name]
-                with self._logging_errors(client):
+                with self._logging_errors(name):
                     if name != ROOT:
                         shutil.rmtree(self._directory / name)
                     else:
                         for file in (VCUDA_CONFIG, PIDS_CONFIG):
                             (self._directory / file).unlink(missing_ok=True)
                 continue
-            now = replace(client, processes=self._around(next(iter(living))) or living)
+            now = replace(client, processes=self._beside(next(iter(living))) or living)
             if now != client:
                 self._clients[name] = now
-                with self._logging_errors(now):
-                    self._write_pids(now)
+                with self._logging_errors(name):
+                    self._write_pids(name, now)
         if not self._clients:
-            self._registered.discard(self)
+            self._means.registered.discard(self)
 
-    def _around(self, process: Process) -> frozenset[Process]:
+    def _beside(self, process: Process) -> frozenset[Process]:
         """Return all of its container; empty where that is not known."""
-        pids = self._neighbours.beside(process) if self._neighbours else ()
-        return frozenset(found for found in map(find, pids) if found is not None)
+        neighbours = self._means.neighbours
+        return _found(neighbours.beside(process)) if neighbours else frozenset()
 
-    def _write_both(self, client: _Client) -> None:
-        self._write_pids(client)
-        self._write_config(client)
-
-    def _write_config(self, client: _Client) -> None:
+    def _write_config(self, name: str, client: _Client) -> None:
         limits = self._limits(client.container)
         if limits is not None:
-            config = original_config(client.pod_uid, client.container, limits, self._driver)
-            self._write(client, VCUDA_CONFIG, encode_config(config))
+            driver = self._means.driver
+            config = original_config(client.pod_uid, client.container, limits, driver)
+            self._write(name, VCUDA_CONFIG, encode_config(config))
 
-    def _write_pids(self, client: _Client) -> None:
-        pids = (process.pid for process in client.processes)
-        self._write(client, PIDS_CONFIG, encode_pids(pids))
+    def _write_pids(self, name: str, client: _Client) -> None:
+        self._write(name, PIDS_CONFIG, encode_pids(process.pid for process in client.processes))
 
-    def _write(self, client: _Client, name: str, content: bytes) -> None:
+    def _write(self, name: str, file: str, content: bytes) -> None:
         """Write a file by a rename, so that it appears complete: the original takes no lock."""
-        directory = self._directory / client.directory
+        directory = self._directory / name
         directory.mkdir(exist_ok=True)
         directory.chmod(0o755)
-        temporary = directory / f".{name}.new"
+        temporary = directory / f".{file}.new"
         temporary.write_bytes(content)
         temporary.chmod(0o644)
-        temporary.replace(directory / name)
+        temporary.replace(directory / file)
 
     @contextmanager
-    def _logging_errors(self, client: _Client) -> Iterator[None]:
+    def _logging_errors(self, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            log.warning("%s/%s: %s", self._directory, client.directory, error.strerror)
+            log.warning("%s/%s: %s", self._directory, name, error.strerror)
 
 
 def directories(container_id: str, container_name: str) -> tuple[str, ...]:
@@ -296,5 +243,5 @@ def directories(container_id: str, container_name: str) -> tuple[str, ...]:
     return (*named, ROOT) if container_name else ()
 
 
-def _living(processes: frozenset[Process]) -> frozenset[Process]:
-    return frozenset(process for process in processes if alive(process))
+def _found(pids: Iterable[int]) -> frozenset[Process]:
+    return frozenset(found for found in map(find, pids) if found is not None)

@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,9 +74,9 @@ class LegacySockets:
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         self._root = root
-        self._peers = peers
+        self._resident = resident
         self._gateway = Gateway(root, call_seconds)
-        self._clients = ForGpuClients(self._gateway, resident, neighbours, driver_numbers(driver))
+        self._means = ForGpuClients(self._gateway, peers, neighbours, driver_numbers(driver))
         self._names = names
         self._doors: dict[str, _Door] = {}
 
@@ -84,14 +84,16 @@ class LegacySockets:
         self, directory: Path, allocation: AllocationID, limits: Callable[[], tuple[Limit, ...]]
     ) -> GpuClients:
         """Return what answers gpu-client at the socket of one of our allocations."""
-        return GpuClients(
-            self._clients, directory, allocation, lambda _: limits(), peers=self._peers
-        )
+
+        async def about(_: VDevice) -> Claimant | None:
+            return self._resident(allocation)
+
+        return GpuClients(self._means, directory, allocation, lambda _: limits(), about)
 
     @property
     def registered(self) -> bool:
         """Return whether a container has registered and lives."""
-        return bool(self._clients.registered)
+        return bool(self._means.registered)
 
     def candidates(self) -> frozenset[str]:
         """Return the UIDs of pods that may have begun under gpu-manager, and other names: each that
@@ -112,7 +114,7 @@ class LegacySockets:
                 continue
             try:
                 self._doors[uid] = _Door(
-                    self._root / uid, containers[uid], self._clients, self._peers, self._names
+                    self._root / uid, containers[uid], self._means, self._names
                 )
                 log.info("serving pod %s with the limits that gpu-manager gave it", uid)
             except (OSError, GpuManagerError) as error:
@@ -129,7 +131,8 @@ class LegacySockets:
 
     def _present(self) -> list[str]:
         with suppress(OSError), os.scandir(self._root) as entries:
-            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            found = [one.name for one in entries if one.is_dir(follow_symlinks=False)]
+            return [name for name in found if name != "alloc"]  # those of limits/manager.py
         return []
 
 
@@ -140,20 +143,14 @@ class _Door:
         self,
         directory: Path,
         containers: tuple[LegacyContainer, ...],
-        around: ForGpuClients,
-        peers: PeerCheck | None,
+        means: ForGpuClients,
         names: ContainerNames | None,
     ) -> None:
         self._containers = containers
         self._limits = {one.pod.container: one.limits for one in reversed(containers)}
         self._names = names
         self._clients = GpuClients(
-            around,
-            directory,
-            containers[0].allocation,
-            self._limits.get,
-            peers=peers,
-            about=self._about,
+            means, directory, containers[0].allocation, self._limits.get, self._about
         )
         self._listener = SocketListener(directory, self._answer)
 
@@ -168,15 +165,12 @@ class _Door:
     def close(self) -> None:
         self._listener.close()
 
-    def _answer(
-        self, connection: socket.socket, greeting: Greeting
-    ) -> Coroutine[None, None, None] | None:
+    async def _answer(self, connection: socket.socket, greeting: Greeting) -> None:
         if isinstance(greeting, Http2):
-            return self._clients.answer(connection, greeting.begun)
-        with suppress(OSError):
+            await self._clients.answer(connection, greeting.begun)
+        else:
             refused = HelloRefused(errno.EPROTO, "this socket is for gpu-client alone")
             connection.send(refusal(refused), socket.MSG_DONTWAIT)
-        return None
 
     async def _about(self, device: VDevice) -> Claimant | HelloRefused:
         """Find which of the pod's containers this is."""
@@ -198,7 +192,7 @@ class _Door:
 def legacy_containers(journal: Journal, uids: Collection[str]) -> LegacyContainers:
     """Return the confirmed grants of these pods."""
     found: dict[str, tuple[LegacyContainer, ...]] = {}
-    for grant in journal.live():
+    for grant in journal.live() if uids else ():
         pod = grant.pod
         if pod and pod.uid in uids and grant.state is State.CONFIRMED:
             own = () if grant.exclusive else limits(grant)

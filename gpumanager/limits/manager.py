@@ -18,10 +18,10 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.nvml_service import READ_SECONDS, NvmlReader, NvmlService
@@ -29,15 +29,13 @@ from gpumanager.gpu.usage.nvml_pass import NvmlQuery, lacks
 from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
-from gpumanager.limits.allocation import HttpSockets, ServedAllocation
+from gpumanager.limits.allocation import HttpSockets, Means, ServedAllocation
 from gpumanager.limits.outside import OutsideUse
-from gpumanager.limits.overhead.context_sizes import ContextSizes, ModelOf, unknown_model
-from gpumanager.limits.overhead.driver_overhead import Staleness, plain
-from gpumanager.limits.pages.books import moves
+from gpumanager.limits.overhead import plain
+from gpumanager.limits.pages.books import moves, read_usage
 from gpumanager.limits.pages.config import Config
-from gpumanager.limits.pages.region import read_usage
 from gpumanager.limits.pausing import Freezer, Pauser
-from gpumanager.limits.processes import POLL_SECONDS, Deaths, Process
+from gpumanager.limits.processes import POLL_SECONDS, Process
 from gpumanager.limits.socket.bounds import Descriptors
 from gpumanager.limits.socket.listener import DEADLINE_SECONDS
 from gpumanager.limits.socket.peers import PeerCheck, ProcessOwners
@@ -61,8 +59,6 @@ QUIET_SAMPLE_SECONDS: Final = 5.0
 QUIET_SWEEP_SECONDS: Final = 30.0
 """And for what moves no word: work outside of turns, and programs that have gone."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_SPARE: Final = ".spare-*"
-"""Directories that earlier versions made ahead, for no allocation."""
 
 
 class VirtualManagerFailed(GpuManagerError):
@@ -76,13 +72,13 @@ class VirtualManager:
     """Serves allocations under `root`, in the loop of its first open(), until stop().
 
     nvml: tells what each process holds, and how busy each keeps the GPUs; None: nobody does, and
-    time outside of turns is not seen. model_of: tells a GPU's model, so that what is learnt of one
-    helps with others. peers: knows whose processes call, owners: whose use a GPU; None: they are
-    not known. legacy: answers callers that speak HTTP/2; None: nobody does. deadline_seconds: for a
-    caller to finish its HELLO. sweep_seconds: between two looks for programs that have gone without
-    a word. quiet_seconds: without a move of any container until the node is quiet. read_seconds:
-    for NVML to answer. turns: by which containers share the time of GPUs. pauses: whether
-    containers that go past them are paused, and freezer: by what; None where none can be.
+    time outside of turns is not seen. turns: by which containers share the time of GPUs.
+    owners: knows whose processes use a GPU; None: not known. peers,
+    legacy, deadline_seconds, poll_seconds: as in Means. sweep_seconds: between two looks for
+    programs that have gone without a word. quiet_seconds: without a move of any container until
+    the node is quiet. read_seconds: for NVML to answer. pauses: whether containers that go past
+    their turns are paused, and freezer: by what, and what an earlier manager froze is thawed; None
+    where none can be.
     """
 
     def __init__(
@@ -91,7 +87,6 @@ class VirtualManager:
         *,
         turns: Turns,
         nvml: NvmlService | None = None,
-        model_of: ModelOf = unknown_model,
         peers: PeerCheck | None = None,
         owners: ProcessOwners | None = None,
         legacy: HttpSockets | None = None,
@@ -107,12 +102,8 @@ class VirtualManager:
         self._quiet_seconds = quiet_seconds
         self._sweep: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
-        self._pages: dict[AllocationID, Any] = {}
-        """The words of all books."""
         self._moves: tuple[int, ...] = ()
         self._moved_at = 0.0
-        self._measured = False
-        """Whether the last pass found nothing to measure."""
         self._awake = asyncio.Event()
         """Cleared while the node is quiet."""
         self._awake.set()
@@ -123,54 +114,45 @@ class VirtualManager:
             self._utilization = NvmlReader(
                 nvml, "cannot read the GPU utilization of processes", read_seconds
             )
+        self._means = Means(
+            turns,
+            Descriptors.allowed(),
+            self._memory,
+            peers,
+            legacy,
+            deadline_seconds,
+            poll_seconds,
+        )
         self._pauses = pauses
-        self._pauser = Pauser(self.directory, freezer)
-        self._staleness = Staleness()
-        self._sizes = ContextSizes(model_of)
-        self._peers = peers
-        self._legacy = legacy
-        self._deadline_seconds = deadline_seconds
-        self._poll_seconds = poll_seconds
+        self._pauser = Pauser(self.directory, freezer) if freezer else None
         self._served: dict[AllocationID, ServedAllocation] = {}
         self._turns = turns
         self._outside = OutsideUse(turns, owners)
-        self._deaths: Deaths | None = None
-        self._descriptors = Descriptors.allowed()
 
     async def open(self, allocation: AllocationID, limits: Sequence[Limit]) -> Path:
-        """Serve this allocation, now with these limits; safe to repeat. Return its directory."""
+        """Serve this allocation, now with these limits; safe to repeat.
+
+        Creates or reuses its directory, writes the configuration, listens on the socket. Running
+        processes see a change of limits at once. Returns the host directory to mount at /etc/vcuda.
+        """
         directory = self.directory(allocation)
         served = self._served.get(allocation)
         if served is not None:
             served.write(limits)
             return directory
         try:
-            if self._deaths is None:
-                self._deaths = Deaths(self._descriptors)
-            with ExitStack() as undo:
-                if make_directory(directory):
-                    undo.callback(shutil.rmtree, directory, ignore_errors=True)
-                served = ServedAllocation(
-                    directory,
-                    allocation,
-                    limits,
-                    nvml=self._memory,
-                    sizes=self._sizes,
-                    on_size=self._spread_sizes,
-                    legacy=self._legacy,
-                    deaths=self._deaths,
-                    peers=self._peers,
-                    turns=self._turns,
-                    deadline_seconds=self._deadline_seconds,
-                    poll_seconds=self._poll_seconds,
+            new = make_directory(directory)
+            try:
+                self._served[allocation] = ServedAllocation(
+                    directory, allocation, limits, self._means
                 )
-                self._served[allocation], self._pages[allocation] = served, served.books.words
-                undo.pop_all()
-            self._pauser.resume(allocation)  # a manager before us paused it
+            except BaseException:
+                if new:
+                    shutil.rmtree(directory, ignore_errors=True)
+                raise
+            self._resume(allocation)  # a manager before us paused it
         except OSError as error:
             raise VirtualManagerFailed("cannot serve", directory, error) from error
-        finally:
-            self._let_go()
         self._sweep_later()
         return directory
 
@@ -187,7 +169,11 @@ class VirtualManager:
         return self._turns.folder(allocation)
 
     def link_driver(self, allocation: AllocationID, driver: Path) -> Path:
-        """Make the link to its driver lead there; return the link."""
+        """Return a link in its directory that leads to this driver from now on.
+
+        Which driver may depend on the pod, which Allocate does not know. The runtime follows the
+        link when it creates the container, after PreStartContainer.
+        """
         link = self.directory(allocation) / DRIVER_NAME
         fresh = link.with_suffix(".new")
         try:
@@ -202,12 +188,10 @@ class VirtualManager:
     async def close(self, allocation: AllocationID) -> None:
         """Stop serving it and remove its directory; an unknown allocation is no error."""
         directory = self.directory(allocation)
-        self._pauser.resume(allocation)
+        self._resume(allocation)
         served = self._served.pop(allocation, None)
-        self._pages.pop(allocation, None)
         if served is not None:
             served.close()
-        self._let_go()
         try:
             self._turns.remove(allocation)
             await asyncio.to_thread(shutil.rmtree, directory)
@@ -219,17 +203,15 @@ class VirtualManager:
     async def stop(self) -> None:
         """Stop serving all of them. Directories stay; running containers stay limited."""
         for allocation, served in self._served.items():
-            self._pauser.resume(allocation)
+            self._resume(allocation)
             served.close()
         self._served.clear()
-        self._pages.clear()
-        self._let_go()
         await asyncio.to_thread(self._turns.stop)
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        if self._legacy is not None:
-            await self._legacy.stop()
+        if self._means.legacy is not None:
+            await self._means.legacy.stop()
 
     @property
     def quiet(self) -> bool:
@@ -238,37 +220,32 @@ class VirtualManager:
 
     async def measure_every(self, seconds: float) -> None:
         """Keep what the driver takes by itself current in all books, until cancelled."""
+        settled = False  # whether a pass on the quiet node found nothing to measure
         while True:
-            await self.measure()
+            quiet = self.quiet
+            if not (quiet and settled):
+                settled = await self.measure() and quiet
             await asyncio.sleep(self._memory.interval(seconds) if self._memory else seconds)
-            if self._measured and self.quiet:
-                await self.measure()  # what became due in between: launches, some seconds later
-                if self._measured:
-                    await self._awake.wait()
 
-    async def measure(self) -> None:
-        """Measure all processes of all allocations of which something may have changed."""
+    async def measure(self) -> bool:
+        """Measure all processes of all allocations of which something may have changed. Return
+        whether there were none."""
         if self._memory is None:
-            return
-        marks = {name: served.marks() for name, served in self._served.items()}
-        exited = {name: served.exited for name, served in self._served.items()}
-        stale = self._staleness.stale(time.monotonic(), self._served, marks)
-        self._measured = not stale
-        gpus = frozenset[GpuUUID]().union(*(self._served[name].gpus for name in stale))
-        if not gpus:
-            return
+            return True
+        snapshots = {served: served.snapshot() for served in self._served.values()}
+        stale = {one: before for one, before in snapshots.items() if one.is_stale(before)}
+        if not stale:
+            return True
+        gpus = frozenset[GpuUUID]().union(*(served.gpus for served in stale))
         reading = await self._memory.read(NvmlQuery(processes=gpus))
         if reading is None:
-            return  # what was known stands
+            return False  # what was known stands
         held = plain(reading.held)
-        there = {
-            name: version
-            for name, version in stale.items()
-            if name in self._served and not lacks(reading, self._served[name].gpus)
-        }
-        self._staleness.measured(there)
-        for name in there:
-            self._served[name].enter(marks[name], held, exited[name])
+        for served, before in stale.items():
+            there = self._served.get(served.allocation) is served
+            if there and not lacks(reading, served.gpus):
+                served.enter(before, held)
+        return False
 
     async def share_every(self, seconds: float, sample_seconds: float = SAMPLE_SECONDS) -> None:
         """Compare the turns of all containers with samples periodically, until cancelled."""
@@ -278,9 +255,10 @@ class VirtualManager:
             while True:
                 answers = self._utilization.take_samples() if self._utilization else {}
                 now = time.monotonic()
-                found = (self._turns.looks(), len(self._pages), moves(self._pages.values()))
+                pages = [one.books.words for one in self._served.values()]
+                found, legacy = (self._turns.looks(), len(pages), moves(pages)), self._means.legacy
                 # The processes of a gpu-client have no slots, and move no word.
-                if found != self._moves or (self._legacy and self._legacy.registered):
+                if found != self._moves or (legacy and legacy.registered):
                     self._moves, self._moved_at = found, now
                 if self._outside.active or now - self._moved_at <= self._quiet_seconds:
                     self._awake.set()
@@ -294,7 +272,7 @@ class VirtualManager:
         """Sample the GPUs that processes share, by bare UUIDs; nothing while there is none. On a
         quiet node rarely, until it wakes."""
         while True:
-            busy = (served for served in self._served.values() if served.has_processes)
+            busy = (served for served in self._served.values() if served.processes)
             if gpus := frozenset[GpuUUID]().union(*(served.limited_gpus for served in busy)):
                 await nvml.read(NvmlQuery(samples=gpus))
             await asyncio.sleep(nvml.interval(seconds))
@@ -309,19 +287,19 @@ class VirtualManager:
         answers: what the driver has reported since then of how busy processes kept the GPUs.
         """
         bared = {bare(gpu): answer for gpu, answer in answers.items()}
-        takers = {name: one for name, one in self._served.items() if one.count_turns()}
+        takers = {name: one for name, one in self._served.items() if one.write_meters()}
         outside = self._outside
         outside.look(now_ns, takers, bared)
-        if self._pauses:
+        if self._pauses and self._pauser:
             self._pauser.tick(outside.overdrawn, outside.paused, self._processes)
+
+    def _resume(self, allocation: AllocationID) -> None:
+        if self._pauser:
+            self._pauser.resume(allocation)
 
     def _processes(self, allocation: AllocationID) -> tuple[Process, ...]:
         served = self._served.get(allocation)
         return served.processes if served else ()
-
-    def _spread_sizes(self) -> None:
-        for served in self._served.values():
-            served.write_contexts()
 
     def usage(self, allocation: AllocationID) -> AllocationUsage:
         """Return what it uses, served or not. The processes of one that is not served are nobody's:
@@ -351,23 +329,14 @@ class VirtualManager:
             return ()
         return tuple(AllocationID(name) for name in found if _NAME.fullmatch(name))
 
-    async def remove_spares(self) -> None:
-        """Remove directories that an earlier version made ahead, and what is left of the turns of
-        allocations that are gone."""
+    def remove_leftovers(self) -> None:
+        """Remove what is left of the turns of allocations that are gone."""
         self._turns.remove_leftovers(self.allocations())
-        for spare in self._directory.glob(_SPARE):
-            await asyncio.to_thread(shutil.rmtree, spare, ignore_errors=True)
 
     def directory(self, allocation: AllocationID) -> Path:
         if not _NAME.fullmatch(allocation):
             raise GpuManagerError(f"{allocation!r} cannot name a directory of an allocation")
         return self._directory / allocation
-
-    def _let_go(self) -> None:
-        """Close what is for all allocations, where none is served."""
-        if self._deaths is not None and not self._served:
-            self._deaths.close()
-            self._deaths = None
 
     def _sweep_later(self) -> None:
         if self._sweep is None and self._served:

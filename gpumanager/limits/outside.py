@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpumanager.compute.audit import Audit, Payer
+from gpumanager.compute.audit import SECOND, Audit, Payer
 from gpumanager.compute.foreign import LEAST_PERCENT, DrawnShare, Mean, foreign
 from gpumanager.compute.overdraft import Overdraft
-from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
@@ -51,10 +50,10 @@ class _Taker:
 
     turns: AllocationTurns
     device: int
-    guarantee: float
     charged: int
     account: Overdraft
     others: DrawnShare
+    guarantee: float = 0.0
 
 
 @dataclass(slots=True)
@@ -65,15 +64,12 @@ class _Gpu:
 
     number: int
     looked: int
+    own: DrawnShare
     until: int = 0
     rate: Mean = field(default_factory=Mean)
-    own: DrawnShare = field(init=False)
     audit: Audit = field(default_factory=Audit)
     takers: dict[Place, _Taker] = field(default_factory=dict)
     held: Mapping[AllocationID, Overdraft] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.own = DrawnShare(Mean(), self.looked)
 
     def seat(self, now: int, allocations: Mapping[AllocationID, ServedAllocation]) -> None:
         """Keep those that take turns now."""
@@ -83,12 +79,7 @@ class _Gpu:
                 continue
             for device, guarantee in turns.guarantees(self.number).items():
                 taker = before.get((name, device)) or _Taker(
-                    turns,
-                    device,
-                    guarantee,
-                    turns.charged(device),
-                    Overdraft(now),
-                    DrawnShare(Mean(), now),
+                    turns, device, turns.charged(device), Overdraft(now), DrawnShare(now)
                 )
                 taker.turns, taker.guarantee = turns, guarantee
                 self.takers[name, device] = taker
@@ -141,7 +132,7 @@ class OutsideUse:
         """
         self.active = False
         for gpu, number in self._turns.numbers.items():
-            known = self._gpus.setdefault(gpu, _Gpu(number, now_ns))
+            known = self._gpus.setdefault(gpu, _Gpu(number, now_ns, DrawnShare(now_ns)))
             answer = answers.get(gpu)
             samples = (answer.samples if answer else None) or ()
             working = any(one.percent >= LEAST_PERCENT for one in samples)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NewType, Protocol
 
-from gpumanager.compute.values import SECOND
+from gpumanager.compute.audit import SECOND
 from gpumanager.ids import AllocationID
 from gpumanager.limits.processes import Process
 
@@ -69,11 +69,9 @@ class _Overdrawn:
 
 
 class Pauser:
-    """Pauses allocations. directory: of an allocation. freezer: None if nothing can be frozen."""
+    """Pauses allocations. directory: of an allocation."""
 
-    def __init__(
-        self, directory: Callable[[AllocationID], Path], freezer: Freezer | None = None
-    ) -> None:
+    def __init__(self, directory: Callable[[AllocationID], Path], freezer: Freezer) -> None:
         self._directory = directory
         self._freezer = freezer
         self._overdrawn: dict[AllocationID, _Overdrawn] = {}
@@ -92,18 +90,14 @@ class Pauser:
         """
         for allocation in self._overdrawn.keys() - set(overdrawn):
             self.resume(allocation)
-        if self._freezer is None:
-            for allocation in paused:
-                self._warn(allocation, "this agent has no freezer")
-            return
         for allocation in overdrawn:
             state = self._overdrawn.setdefault(allocation, _Overdrawn())
-            self._find_containers(self._freezer, allocation, state, processes(allocation))
+            self._find_containers(allocation, state, processes(allocation))
             if allocation in paused:
-                self._freeze_all(self._freezer, allocation, state, paused[allocation])
+                self._freeze_all(allocation, state, paused[allocation])
             elif state.paused_ticks:
                 state.paused_ticks = 0
-                self._thaw_all(self._freezer, allocation, state.cgroups)
+                self._thaw_all(allocation, state.cgroups)
 
     def resume(self, allocation: AllocationID) -> None:
         """Thaw all of its containers, also those that an earlier agent froze, and forget it."""
@@ -111,9 +105,7 @@ class Pauser:
         path = self._directory(allocation) / PAUSED_FILE
         try:
             cgroups = [Cgroup(line) for line in path.read_text().splitlines()]
-            if self._freezer is None:
-                log.warning("allocation %s may be frozen: this agent has no freezer", allocation)
-            elif self._thaw_all(self._freezer, allocation, cgroups):
+            if self._thaw_all(allocation, cgroups):
                 path.unlink()
         except FileNotFoundError:
             return
@@ -121,17 +113,13 @@ class Pauser:
             log.warning("allocation %s may stay frozen: %s", allocation, error)
 
     def _find_containers(
-        self,
-        freezer: Freezer,
-        allocation: AllocationID,
-        state: _Overdrawn,
-        processes: Sequence[Process],
+        self, allocation: AllocationID, state: _Overdrawn, processes: Sequence[Process]
     ) -> None:
         """Look up containers of some processes; write new ones to the file before they count."""
         begin = state.next_process if state.next_process < len(processes) else 0
         some = processes[begin : begin + PROCESSES_PER_TICK]
         state.next_process = begin + len(some)
-        found = {freezer.container(allocation, process) for process in some}
+        found = {self._freezer.container(allocation, process) for process in some}
         new = sorted(cgroup for cgroup in found if cgroup and cgroup not in state.cgroups)
         cgroups = (state.cgroups + new)[:MOST_CONTAINERS]
         if some and not cgroups:
@@ -146,17 +134,15 @@ class Pauser:
             return
         state.cgroups = cgroups
 
-    def _freeze_all(
-        self, freezer: Freezer, allocation: AllocationID, state: _Overdrawn, excess: float
-    ) -> None:
+    def _freeze_all(self, allocation: AllocationID, state: _Overdrawn, excess: float) -> None:
         """Freeze again what another program has thawed, too; then check that it has an effect."""
         frozen = []
         for cgroup in tuple(state.cgroups):
             try:
-                if freezer.terminates(cgroup):  # its processes have to run to be able to end
-                    freezer.thaw(cgroup)
+                if self._freezer.terminates(cgroup):  # its processes have to run to be able to end
+                    self._freezer.thaw(cgroup)
                 else:
-                    freezer.freeze(cgroup)
+                    self._freezer.freeze(cgroup)
                     frozen.append(cgroup)
             except FileNotFoundError:
                 state.cgroups.remove(cgroup)
@@ -166,19 +152,17 @@ class Pauser:
         state.paused_ticks += 1
         if state.paused_ticks <= TICKS_TO_TAKE_EFFECT:
             return
-        if not all(map(freezer.is_frozen, frozen)):
+        if not all(map(self._freezer.is_frozen, frozen)):
             self._warn(allocation, "its cgroup does not freeze")
         elif frozen and excess > state.least_excess + SECOND:
             self._warn(allocation, "it uses GPU time although its containers are frozen")
 
-    def _thaw_all(
-        self, freezer: Freezer, allocation: AllocationID, cgroups: Sequence[Cgroup]
-    ) -> bool:
+    def _thaw_all(self, allocation: AllocationID, cgroups: Sequence[Cgroup]) -> bool:
         """Return whether all of them are thawed, or have ended."""
         all_thawed = True
         for cgroup in cgroups:
             try:
-                freezer.thaw(cgroup)
+                self._freezer.thaw(cgroup)
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -4,13 +4,12 @@ A pid alone is reused; a pid and its start time are not. A pidfd reports death a
 the kernel gives none (before 5.3, or when descriptors run out), and beyond what an allocation may
 have, /proc is looked at twice a second.
 
-A connection that a process keeps to ask again is held here as well, for it must not outlive its
+A connection that a process keeps to ask again is known here as well, for it must not outlive its
 process: the kernel names the caller by a pid alone, and a child may have inherited the other end.
 """
 
 import asyncio
 import os
-import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +20,6 @@ from typing import Final
 from gpumanager.limits.socket.bounds import Descriptors
 
 POLL_SECONDS: Final = 0.5
-BATCH: Final = 64
-"""Descriptors that are looked at before the loop sees others."""
 
 # in /proc/<pid>/stat, counted from the state, the first field after the program's name
 _STATE, _PARENT, _THREADS, _START_TIME, _STACK = 0, 1, 17, 19, 25
@@ -47,25 +44,21 @@ def find(pid: int) -> Process | None:
 
     A zombie has exited, unless it is a leader with other threads that still run.
     """
-    stat = _read_stat(pid)
-    fields = stat.rpartition(b")")[2].split()
+    fields = _fields(pid)
     if len(fields) <= _STACK or (fields[_STATE] in b"ZX" and int(fields[_THREADS]) <= 1):
         return None
     return Process(pid, int(fields[_START_TIME]), int(fields[_STACK]))
 
 
 def _read_stat(pid: int) -> bytes:
-    """Return /proc/<pid>/stat, empty if there is none. For every HELLO: hence no pathlib."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # it died meanwhile
-        return b""
-    finally:
-        os.close(descriptor)
+    """Return /proc/<pid>/stat, empty if there is none."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - each HELLO
+        return file.read(4096)
+    return b""
+
+
+def _fields(pid: int) -> list[bytes]:
+    return _read_stat(pid).rpartition(b")")[2].split()
 
 
 def command_of(process: Process) -> str:
@@ -82,18 +75,20 @@ def alive(process: Process) -> bool:
 def exiting(process: Process) -> bool:
     """Return whether it has ended or is about to: the kernel closes its files, a driver's among
     them, before anybody is told."""
-    fields = _read_stat(process.pid).rpartition(b")")[2].split()
+    fields = _fields(process.pid)
     return not alive(process) or bool(int(fields[_FLAGS]) & _PF_EXITING)
 
 
-def stack_of(process: Process) -> int:
+def runs_in(stack: int, process: Process) -> bool:
+    """Return whether the program whose stack that is runs in the process yet, as far as stacks
+    tell."""
     found = find(process.pid)
-    return found.stack if found == process else 0
+    return found == process and (found.stack == stack or 0 in (found.stack, stack))
 
 
 def parent_of(process: Process) -> int:
     """Return the pid of its parent, as far as that lives; 0 for one that has ended."""
-    fields = _read_stat(process.pid).rpartition(b")")[2].split()
+    fields = _fields(process.pid)
     return int(fields[_PARENT]) if alive(process) and len(fields) > _PARENT else 0
 
 
@@ -122,60 +117,22 @@ def pidfd_of(process: Process) -> Iterator[int | None]:
             os.close(pidfd)
 
 
-class Deaths:
-    """All pidfds that a manager waits for, and the connections that their processes keep, in one
-    epoll that the running loop looks at.
-
-    A place in the loop itself takes ten times as long to make, and a kilobyte.
-    """
-
-    def __init__(self, descriptors: Descriptors | None = None) -> None:
-        self.descriptors = descriptors or Descriptors()
-        self._loop = asyncio.get_running_loop()
-        self._callbacks: dict[int, Callable[[], object]] = {}
-        self._epoll = select.epoll()
-        self._loop.add_reader(self._epoll.fileno(), self._dispatch)
-
-    def close(self) -> None:
-        self._loop.remove_reader(self._epoll.fileno())
-        self._epoll.close()
-
-    def add(self, descriptor: int, callback: Callable[[], object]) -> None:
-        """Call `callback` once it has died, or can be read, until it is removed."""
-        self._epoll.register(descriptor, select.EPOLLIN)
-        self._callbacks[descriptor] = callback
-        self.descriptors.pidfds_now += 1
-
-    def remove(self, descriptor: int) -> None:
-        del self._callbacks[descriptor]
-        self._epoll.unregister(descriptor)
-        self.descriptors.pidfds_now -= 1
-
-    def _dispatch(self) -> None:
-        ready = [(number, self._callbacks[number]) for number, _ in self._epoll.poll(0, BATCH)]
-        for number, callback in ready:
-            if self._callbacks.get(number) is callback:  # it may remove others, and add new ones
-                callback()
-
-
 class Watcher:
-    """Calls back at the death of processes, each once, in the running event loop.
+    """Calls back at the death of processes, each once, in the running event loop."""
 
-    deaths: where their pidfds are; the creator closes it.
-    """
-
-    def __init__(self, deaths: Deaths, poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(self, descriptors: Descriptors, poll_seconds: float = POLL_SECONDS) -> None:
         self._loop = asyncio.get_running_loop()
-        self._deaths = deaths
+        self._descriptors = descriptors
         self._poll_seconds = poll_seconds
         self._polled: dict[Process, Callable[[Process], None]] = {}
         self._pidfds: dict[Process, int] = {}
         self._connections: dict[Process, socket.socket] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, process: Process, on_death: Callable[[Process], None]) -> bool:
-        """Call `on_death` when it dies; False, and no call, if it is dead already."""
-        return alive(process) and self.watch_pid(process.pid, on_death) == process
+    def watch(self, process: Process, on_death: Callable[[Process], None]) -> Process | None:
+        """Call `on_death` when it dies. Return it as it is; None, and no call, if it is dead."""
+        found = self.watch_pid(process.pid, on_death) if alive(process) else None
+        return found if found == process else None
 
     def watch_pid(self, pid: int, on_death: Callable[[Process], None]) -> Process | None:
         """Return the living process of this pid, watched from now on; None if there is none.
@@ -184,54 +141,54 @@ class Watcher:
         """
         pidfd = _open_pidfd(pid)
         process = find(pid)  # after the pidfd: found alive, it is the one that the pidfd means
-        if process is None or process in self._pidfds or process in self._polled:
-            if pidfd is not None:
-                os.close(pidfd)
-            return process
-        if pidfd is not None and not self._deaths.descriptors.may_watch(len(self._pidfds)):
+        known = process is None or process in self._pidfds or process in self._polled
+        if pidfd is not None and (known or not self._descriptors.may_watch(len(self._pidfds))):
             os.close(pidfd)
             pidfd = None
+        if process is None or known:
+            return process
         if pidfd is None:
             self._polled[process] = on_death
-            if self._timer is None:
-                self._timer = self._loop.call_later(self._poll_seconds, self._poll)
+            self._poll_later()
         else:
             self._pidfds[process] = pidfd
-            self._deaths.add(pidfd, partial(self._died, process, on_death))
+            self._descriptors.pidfds_now += 1
+            self._loop.add_reader(pidfd, self._died, process, on_death)
         return process
 
     def pidfd(self, process: Process) -> int | None:
         """Return ours, of a process that is watched by one."""
         return self._pidfds.get(process)
 
-    def keep(
-        self, process: Process, connection: socket.socket, read: Callable[[socket.socket], object]
-    ) -> None:
-        """Hold its connection, the newest alone, while it lives; call `read` with it once there is
-        something to be read. Closed at once where descriptors are short."""
+    def keep(self, process: Process, connection: socket.socket) -> Callable[[], None] | None:
+        """Let a process keep a connection, the newest alone, while it lives: then it is shut down.
+        Return what ends that; None where it may not, for descriptors are short."""
         self._hang_up(process)
         own = len(self._pidfds) + len(self._connections)
-        if process not in self._pidfds or not self._deaths.descriptors.may_keep(own):
-            connection.close()
-            return
-        self._deaths.add(connection.fileno(), lambda: read(self._take(process)))
+        if process not in self._pidfds or not self._descriptors.may_keep(own):
+            return None
+        self._descriptors.pidfds_now += 1
         self._connections[process] = connection
+        return partial(self._release, process, connection)
 
-    def _take(self, process: Process) -> socket.socket:
-        connection = self._connections.pop(process)
-        self._deaths.remove(connection.fileno())
-        return connection
+    def _release(self, process: Process, connection: socket.socket) -> None:
+        if self._connections.get(process) is connection:
+            del self._connections[process]
+            self._descriptors.pidfds_now -= 1
 
     def _hang_up(self, process: Process) -> None:
-        if process in self._connections:
-            self._take(process).close()
+        if connection := self._connections.get(process):
+            self._release(process, connection)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def forget(self, process: Process) -> None:
         self._hang_up(process)
         self._polled.pop(process, None)
         pidfd = self._pidfds.pop(process, None)
         if pidfd is not None:
-            self._deaths.remove(pidfd)
+            self._descriptors.pidfds_now -= 1
+            self._loop.remove_reader(pidfd)
             os.close(pidfd)
 
     def close(self) -> None:
@@ -245,11 +202,13 @@ class Watcher:
         self.forget(process)
         on_death(process)
 
-    def _poll(self) -> None:
-        self._timer = None
-        dead = [process for process in self._polled if not alive(process)]
-        for process in dead:
-            with suppress(KeyError):
-                self._polled.pop(process)(process)
+    def _poll_later(self) -> None:
         if self._polled and self._timer is None:
             self._timer = self._loop.call_later(self._poll_seconds, self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        for process, on_death in list(self._polled.items()):
+            if process in self._polled and not alive(process):
+                self._died(process, on_death)
+        self._poll_later()

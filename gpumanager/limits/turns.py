@@ -136,7 +136,7 @@ class AllocationTurns:
         self, folder: Path, arbiter: Any, seats: Sequence[tuple[int, float, float]], hints: int
     ) -> None:
         self._arbiter, self._seats = arbiter, seats
-        self._looked: dict[int, int] = {}
+        ffi, self._lib = _module().ffi, _module().lib
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         for closed in (folder.parent, folder):
             closed.chmod(0o711)
@@ -147,39 +147,30 @@ class AllocationTurns:
             undo.callback(self._words.close)
             words = self._words.words
             words.device_count = len(seats)
-            self._container = _module().ffi.new("struct arbiter_container **")
-            _check(
-                _module().lib.arbiter_join(
-                    arbiter,
-                    # the same memory, to the arbiter's module
-                    _module().ffi.cast(
-                        "struct vcuda_turns *", int(_shim.ffi.cast("uintptr_t", words))
-                    ),
-                    _module().ffi.cast("const struct vcuda_hints *", hints),
-                    self._ring,
-                    seats,
-                    len(seats),
-                    self._container,
-                )
-            )
+            # the same memory, to the arbiter's module
+            mapped = ffi.cast("struct vcuda_turns *", int(_shim.ffi.cast("uintptr_t", words)))
+            hinted = ffi.cast("const struct vcuda_hints *", hints)
+            self._container = ffi.new("struct arbiter_container **")
+            joined = (arbiter, mapped, hinted, self._ring, seats, len(seats), self._container)
+            _check(self._lib.arbiter_join(*joined))
             undo.pop_all()
 
     def weigh(self, seats: Sequence[tuple[int, float, float]]) -> None:
         """Set its seats after its limits have changed."""
         self._seats = seats
         self._words.words.device_count = len(seats)
-        _module().lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
+        self._lib.arbiter_weigh(self._arbiter, self._container[0], seats, len(seats))
 
     def add(self, slot: int, pidfd: int | None) -> None:
         """Add a process that has this slot from now on. pidfd: None where there is none."""
         number = NO_PIDFD if pidfd is None else pidfd
-        answer = _module().lib.arbiter_process(self._arbiter, self._container[0], slot, number)
+        answer = self._lib.arbiter_process(self._arbiter, self._container[0], slot, number)
         if answer != 0:
             log.warning("the arbiter takes no process in slot %d: %s", slot, os.strerror(-answer))
 
     def remove(self, slot: int) -> None:
         """Remove the process of this slot, which is gone."""
-        _module().lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
+        self._lib.arbiter_process_gone(self._arbiter, self._container[0], slot)
 
     def guarantees(self, gpu: int) -> dict[int, float]:
         """Return the part of a GPU's time that each of its devices has. gpu: its number."""
@@ -191,28 +182,24 @@ class AllocationTurns:
 
     def charge(self, device: int, ns: int) -> None:
         """Charge GPU time that it took outside of its turns; below 0: that others had in them."""
-        _module().lib.arbiter_charge(self._arbiter, self._container[0], device, ns)
+        self._lib.arbiter_charge(self._arbiter, self._container[0], device, ns)
 
     def account(self, device: int) -> Any:
         """Return its struct arbiter_account."""
         account: Any = _module().ffi.new("struct arbiter_account *")
-        _module().lib.arbiter_account(self._arbiter, self._container[0], device, account)
+        self._lib.arbiter_account(self._arbiter, self._container[0], device, account)
         return account
 
     def write_meters(self, meters: Any) -> None:
         """Enter there what was charged and waited for so far: others read those."""
         for device in range(self._words.words.device_count):
-            looked = self._words.words.of[device].looked_ns
-            if looked == self._looked.get(device):
-                continue  # no container wants the GPU, so that nothing was charged
-            self._looked[device] = looked
             account = self.account(device)
             meters[device].charged_ns = account.charged_ns
             meters[device].throttled_ns = account.waited_ns
 
     def close(self) -> None:
         """Leave the arbiter, before the hints are unmapped. The files stay."""
-        _module().lib.arbiter_leave(self._arbiter, self._container[0])
+        self._lib.arbiter_leave(self._arbiter, self._container[0])
         self._words.close()
         os.close(self._ring)
 
@@ -244,15 +231,9 @@ def _open_words(folder: Path) -> MappedStruct:
 def _map_words(path: Path) -> MappedStruct:
     descriptor = open_region(path, writable=True)
     try:
-        mapped = MappedStruct(descriptor, WORDS, path, resident=True)
+        return MappedStruct(descriptor, WORDS, path, resident=True)
     finally:
         os.close(descriptor)
-    try:
-        WORDS.check(mapped.words, path)
-    except RegionBroken:
-        mapped.close()
-        raise
-    return mapped
 
 
 def _open_ring(path: Path) -> int:

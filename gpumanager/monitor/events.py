@@ -111,6 +111,8 @@ def news(before: Snapshot, after: Snapshot) -> Iterator[Event]:
     if after.answered and not before.answered:
         yield Event("driver-answers", "", "NVML responds again")
     yield from _of_gpus(before, after)
+    if before.containers is after.containers:
+        return
     old, new = _by_grant(before), _by_grant(after)
     for key, view in old.items():
         if key not in new:

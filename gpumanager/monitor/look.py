@@ -147,7 +147,7 @@ def same(
         view.grant is grant
         and view.users == (users or view.users)
         and usage is not None
-        and usage is meters.before.get(name)
+        and usage == meters.before.get(name)
         and not any(
             one.share or one.pids or (name, one.gpu.uuid) in meters.residents
             for one in view.devices

@@ -18,12 +18,13 @@ restarts, and `nvidia.com/gpu` is 0 until NVIDIA's plugin has registered again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from gpumanager.gpu.health.reports import NodeCondition, NodeEvent
 from gpumanager.gpu.values import GpuUUID
+from gpumanager.kube.errors import Object
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import CLAIM_DRIVER
 
@@ -48,61 +49,14 @@ HANDSHAKE_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class OtherManager:
-    """name: as far as its sign tells. sign: what was found."""
-
-    name: str
-    sign: str
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.sign})" if self.sign else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSigns:
-    """Of a node object. resources: extended resources of GPUs that are not ours, the larger of
-    capacity and allocatable. handshake: HAMi's; empty where there is none. found_before: message of
-    our own condition, where it is True."""
-
-    resources: Mapping[str, int] = field(default_factory=dict)
-    mps: bool = False
-    handshake: str = ""
-    found_before: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Handshake:
-    """HAMi's, and since when it has been this one. Its own time is not read: it has several forms,
-    and comes from two clocks."""
-
-    text: str = ""
-    since: float = 0.0
-
-    def read(self, text: str, now: float) -> "Handshake":
-        return self if text == self.text else Handshake(text, now)
-
-    def fresh(self, now: float) -> str:
-        """Empty for one that is left over."""
-        return self.text if now - self.since < HANDSHAKE_SECONDS else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignSlice:
-    """A ResourceSlice of another driver. texts: all text attributes of its devices."""
-
-    name: str
-    driver: str
-    texts: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whether this agent offers its GPUs. others: managers found, when any was last found.
+    """Whether this agent offers its GPUs. others: what manages them too, when any was last found;
+    empty where none is.
 
     gone_since: from when on none was found, by a monotonic clock; None while one is.
     """
 
-    others: tuple[OtherManager, ...] = ()
+    others: str = ""
     gone_since: float | None = None
 
 
@@ -112,38 +66,31 @@ def manager_of(resource: str) -> str | None:
     return next(found, None)
 
 
-def read_signs(node: Any) -> NodeSigns:
-    """Return the signs in the JSON object of a node."""
-    metadata, status = node["metadata"], node.get("status") or {}
-    resources: dict[str, int] = {}
+def foreign_capacity(node: Object) -> dict[str, int]:
+    """Return the extended resources of other managers that a node has, the larger of capacity and
+    allocatable."""
+    status, found = node.get("status") or {}, dict[str, int]()
     for amounts in (status.get("capacity") or {}, status.get("allocatable") or {}):
         for name, text in amounts.items():
             if manager_of(name):
-                resources[name] = max(resources.get(name, 0), whole_number(text) or 0)
-    own = [one for one in status.get("conditions") or () if one.get("type") == CONDITION]
-    return NodeSigns(
-        resources,
-        mps=(metadata.get("labels") or {}).get(MPS_LABEL) == "true",
-        handshake=(metadata.get("annotations") or {}).get(HAMI_HANDSHAKE, ""),
-        found_before=next((one["message"] for one in own if one.get("status") == "True"), ""),
-    )
+                found[name] = max(found.get(name, 0), whole_number(text) or 0)
+    return found
 
 
-def read_slice(item: Any) -> ForeignSlice | None:
-    """Return another driver's ResourceSlice, of its JSON object; None for one of ours."""
-    spec = item["spec"]
-    if spec["driver"] == CLAIM_DRIVER:
-        return None
-    attributes = (
-        value
-        for one in spec.get("devices") or ()
-        for value in (one.get("attributes") or {}).values()
-    )
-    texts = frozenset(value["string"] for value in attributes if "string" in value)
-    return ForeignSlice(item["metadata"]["name"], spec["driver"], texts)
+def handshake(node: Object) -> str:
+    """Return HAMi's; empty where there is none."""
+    return str((node["metadata"].get("annotations") or {}).get(HAMI_HANDSHAKE, ""))
 
 
-def foreign_resources(pod: Any) -> tuple[str, ...]:
+def remembered(node: Object) -> Ownership:
+    """Return where an agent begins: at what the one before it found here, or at nothing."""
+    for one in (node.get("status") or {}).get("conditions") or ():
+        if (one.get("type"), one.get("status")) == (CONDITION, "True"):
+            return Ownership(one["message"])
+    return Ownership()
+
+
+def foreign_resources(pod: Object) -> tuple[str, ...]:
     """Return the extended resources of other managers that a pod has, of the pod's JSON object.
 
     Only of a pod that the kubelet has admitted: it then reports containers. Anybody can write a pod
@@ -162,68 +109,69 @@ def foreign_resources(pod: Any) -> tuple[str, ...]:
 
 
 def other_managers(
-    node: NodeSigns,
-    slices: Iterable[ForeignSlice],
+    node: Object,
+    slices: Iterable[Object],
     pods: Mapping[str, tuple[str, ...]],
     gpus: Collection[GpuUUID],
-) -> tuple[OtherManager, ...]:
-    """Return all that are found. pods: namespace/name, and their resources of other managers.
+    *,
+    renewed: bool = True,
+) -> tuple[str, ...]:
+    """Return all that are found, each as `name (sign)`.
 
-    gpus: this node's. A handshake that is not renewed is to be left out of `node` before.
+    slices: ResourceSlices of the node. pods: namespace/name, and their resources of other managers.
+    gpus: this node's. renewed: whether HAMi's handshake is.
     """
-    found: list[OtherManager] = []
-    for resource, amount in sorted(node.resources.items()):
-        if amount and (name := manager_of(resource)):
-            found.append(OtherManager(name, f"the node has {resource}: {amount}"))
+    resources, found = foreign_capacity(node), list[tuple[str, str]]()
+    for resource, amount in sorted(resources.items()):
+        if amount and (manager := manager_of(resource)):
+            found.append((manager, f"the node has {resource}: {amount}"))
     for one in slices:
-        if same := one.texts.intersection(gpus):
-            sign = f"ResourceSlice {one.name} has {min(same)}"
-            found.append(OtherManager(f"driver {one.driver}", sign))
-    if node.mps:
-        found.append(OtherManager("NVIDIA's MPS control daemon", f"the node has {MPS_LABEL}=true"))
-    if node.handshake and not node.handshake.startswith(HAMI_DELETED):
-        found.append(OtherManager("HAMi", f"{HAMI_HANDSHAKE} is {node.handshake[:40]}"))
-    for pod, resources in sorted(pods.items()):
+        values = (
+            value.get("string")
+            for device in one["spec"].get("devices") or ()
+            for value in (device.get("attributes") or {}).values()
+        )
+        driver = one["spec"]["driver"]
+        if driver != CLAIM_DRIVER and (same := set(gpus).intersection(values)):
+            sign = f"ResourceSlice {one['metadata']['name']} has {min(same)}"
+            found.append((f"driver {driver}", sign))
+    if (node["metadata"].get("labels") or {}).get(MPS_LABEL) == "true":
+        found.append(("NVIDIA's MPS control daemon", f"the node has {MPS_LABEL}=true"))
+    shaken = handshake(node)
+    if renewed and shaken and not shaken.startswith(HAMI_DELETED):
+        found.append(("HAMi", f"{HAMI_HANDSHAKE} is {shaken[:40]}"))
+    for pod, held in sorted(pods.items()):
         # Its plugin is gone or restarts, and the pod goes on with its GPU. Where the node never had
         # the resource, the kubelet ignores the request: the pod has no GPU.
         found += (
-            OtherManager(name, f"pod {pod} has {resource}")
-            for resource in resources
-            if node.resources.get(resource) == 0 and (name := manager_of(resource))
+            (manager, f"pod {pod} has {resource}")
+            for resource in held
+            if resources.get(resource) == 0 and (manager := manager_of(resource))
         )
-    return tuple(found)
+    return tuple(f"{name} ({sign})" for name, sign in found)
 
 
-def decide(
-    before: Ownership, found: tuple[OtherManager, ...], now: float, gone_after: float
-) -> Ownership:
+def decide(before: Ownership, found: str, now: float, gone_after: float) -> Ownership:
     """Return who has the GPUs from now on.
 
     now: monotonic seconds. gone_after: seconds without a sign until a manager counts as gone.
     """
-    if found:
+    if found or not before.others:
         return Ownership(found)
-    if not before.others:
-        return before
     since = now if before.gone_since is None else before.gone_since
     return Ownership() if now - since >= gone_after else Ownership(before.others, since)
-
-
-def remembered(node: NodeSigns) -> Ownership:
-    """Return where an agent begins: at what the one before it found here, or at nothing."""
-    return Ownership((OtherManager(node.found_before, ""),) if node.found_before else ())
 
 
 def reason_of(ownership: Ownership, now: float, gone_after: float) -> str:
     """Return why no GPU is offered; empty where they are."""
     if not ownership.others:
         return ""
-    others = "; ".join(map(str, ownership.others))
     if ownership.gone_since is None:
-        return f"another manager has this node's GPUs: {others}"
+        return f"another manager has this node's GPUs: {ownership.others}"
     left = max(0.0, gone_after - (now - ownership.gone_since))
     return (
-        f"another manager had this node's GPUs: {others}; no sign of it now, {left:.0f} s to wait"
+        f"another manager had this node's GPUs: {ownership.others}; no sign of it now, "
+        f"{left:.0f} s to wait"
     )
 
 
@@ -231,16 +179,14 @@ def condition_of_ownership(ownership: Ownership) -> NodeCondition:
     """Return the node's condition: True while no GPU is offered because of another manager."""
     if not ownership.others:
         return NodeCondition(CONDITION, False, "NoneFound", "this node's GPUs have one manager")
-    message = "; ".join(map(str, ownership.others))
-    return NodeCondition(CONDITION, True, "OtherManagerFound", message)
+    return NodeCondition(CONDITION, True, "OtherManagerFound", ownership.others)
 
 
 def event_between(before: Ownership, after: Ownership) -> NodeEvent | None:
     """Return the event for a manager that came, or has gone."""
-    if after.others and not before.others:
-        others = "; ".join(map(str, after.others))
-        message = f"no GPU is offered, because another manager has them: {others}"
-        return NodeEvent(True, "OtherGpuManager", message)
-    if before.others and not after.others:
+    if bool(before.others) == bool(after.others):
+        return None
+    if not after.others:
         return NodeEvent(False, "OtherGpuManagerGone", "GPUs are offered again")
-    return None
+    message = f"no GPU is offered, because another manager has them: {after.others}"
+    return NodeEvent(True, "OtherGpuManager", message)

@@ -12,10 +12,9 @@ because of them are deleted; never static or critical pods.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Final
 
 from gpumanager.gpu.values import Topology
@@ -24,10 +23,11 @@ from gpumanager.ids import PodUID
 from gpumanager.kube.backoff import RateLimit
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
-from gpumanager.kube.events import EventRecorder
+from gpumanager.kube.events import EventRecorder, ObjectReference
+from gpumanager.kube.informer import ObjectStore
 from gpumanager.kube.plan import ceiling, read_minors, read_plan
-from gpumanager.kube.pod import PodView
-from gpumanager.kube.writer import CONFLICT, Task, retry_on_conflict
+from gpumanager.kube.pod import PodView, read_pod
+from gpumanager.kube.writer import Task, retry_on_conflict
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
     ANNOTATION_GPU_ASSIGNED,
@@ -36,9 +36,8 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-from gpumanager.node_status.pods import NodePods, path_of, reference
+from gpumanager.node_status.other_managers import foreign_resources
 
-NOT_FOUND: Final = 404
 MOST_NAMED: Final = 5
 """Annotations in one event."""
 _PLUGIN_SAID: Final = re.compile(r"desc = (.*?)(?:, which is unexpected\.?)?\s*$", re.DOTALL)
@@ -95,19 +94,10 @@ def recyclable(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """What has to be written to one pod. was: planned otherwise, by key."""
-
-    pod: PodView
-    annotations: Mapping[str, str]
-    was: Mapping[str, str]
-
-
 def corrections(
     journal: Iterable[Grant], pods: Iterable[PodView], topology: Topology
-) -> Iterator[Correction]:
-    """Yield one for each pod whose annotations do not say what it has.
+) -> Iterator[tuple[PodView, Mapping[str, str]]]:
+    """Yield each pod whose annotations do not say what it has, with those that do.
 
     A container counts by its place in `spec.containers`; init containers have no annotation.
     """
@@ -126,17 +116,17 @@ def corrections(
             true[ANNOTATION_GPU_ASSIGNED] = "true"
         wrong = {k: text for k, text in true.items() if pod.annotations.get(k) != text}
         if wrong and not pod.ended:
-            was = {key: text for key, text in pod.annotations.items() if key in wrong}
-            yield Correction(pod, wrong, was)
+            yield pod, wrong
 
 
-def healed(correction: Correction) -> str:
+def healed(pod: PodView, wrong: Mapping[str, str]) -> str:
     """Return, for people, what was planned otherwise; empty where nothing was planned."""
-    places = (key for key in correction.was if key.startswith(ANNOTATION_PREDICATE_GPU_INDEX))
+    prefix = ANNOTATION_PREDICATE_GPU_INDEX
     return "; ".join(
-        f"container {correction.pod.apps[int(key.removeprefix(ANNOTATION_PREDICATE_GPU_INDEX))]}"
-        f" has GPU {correction.annotations[key]}, planned was {correction.was[key]}"
-        for key in places
+        f"container {pod.apps[int(key.removeprefix(prefix))]} has GPU {text}, planned was "
+        f"{pod.annotations[key]}"
+        for key, text in wrong.items()
+        if key.startswith(prefix) and key in pod.annotations
     )
 
 
@@ -155,10 +145,64 @@ def ignored(pod: PodView) -> tuple[str, ...]:
     return tuple(found)
 
 
+def warnings(pods: Iterable[PodView]) -> Iterator[tuple[PodUID, str, str]]:
+    """Yield what the users of pods should know, each with a reason for its event."""
+    for pod in pods:
+        if refused_here(pod):
+            # In our words alone: the kubelet wraps them in its own.
+            yield pod.kubelet_uid, "GpuRefused", cause(pod)
+        ours = not pod.ended and any(one.cores != 0 for one in pod.containers)
+        if ours and (keys := ignored(pod)):
+            names = ", ".join(keys[:MOST_NAMED])
+            message = f"not understood, and without effect: annotation {names}"
+            yield pod.kubelet_uid, "GpuAnnotationIgnored", message
+
+
 def minors(allocation: Grant, topology: Topology) -> str:
     """Return `0,3`: numbers of `/dev/nvidia<N>`, as the original has them."""
     gpus = (topology.by_uuid(uuid) for uuid in allocation.gpus)
     return ",".join(str(minor) for minor in sorted(gpu.minor for gpu in gpus if gpu))
+
+
+class NodePods(ObjectStore[tuple[PodView, tuple[str, ...]]]):
+    """The pods of this node, by the kubelet's UID, each with its resources of other GPU managers.
+
+    A static pod is the kubelet's own: what the API server shows is a mirror with a UID of its own,
+    which carries the kubelet's in an annotation.
+    """
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        super().__init__(
+            "/api/v1/pods",
+            lambda item: (read_pod(item), foreign_resources(item)),
+            lambda *_: changed(),
+            key=lambda item: read_pod(item).kubelet_uid,
+        )
+
+    def get(self, uid: PodUID) -> PodView | None:
+        known = self.known.get(uid)
+        return known[0] if known else None
+
+    def all(self) -> tuple[PodView, ...]:
+        return tuple(pod for pod, _ in self.known.values())
+
+    def foreign(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the pods that have GPUs of other managers, by namespace and name."""
+        return {pod.full_name: found for pod, found in self.known.values() if found}
+
+    def reference(self, uid: PodUID) -> ObjectReference | None:
+        """Return the reference for an event about it; None while it is not known."""
+        pod = self.get(uid)
+        return None if pod is None else reference(pod)
+
+
+def reference(pod: PodView) -> ObjectReference:
+    """Return it with the kubelet's UID, by which `kubectl describe` finds a static pod's events."""
+    return ObjectReference("Pod", pod.name, pod.kubelet_uid, pod.namespace)
+
+
+def path_of(pod: PodView) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
 
 class PodReconciler:
@@ -170,61 +214,35 @@ class PodReconciler:
         pods: NodePods,
         events: EventRecorder,
         *,
-        recycle: bool = True,
-        clock: Callable[[], float] = time.monotonic,
+        recycle: bool,
+        clock: Callable[[], float],
     ) -> None:
-        self._api = api
-        self._pods = pods
-        self._events = events
-        self._recycle = recycle
-        self._clock = clock
+        self._api, self._pods, self._events = api, pods, events
+        self._recycle, self._clock = recycle, clock
         self._limit = RateLimit()
         self._waiting_since: dict[PodUID, float] = {}
-        self._explained: set[PodUID] = set()
-        self._ignored: dict[PodUID, tuple[str, ...]] = {}
+        self._warned: set[tuple[PodUID, str, str]] = set()
+        """Pods, and of what."""
 
     def tasks(self, journal: Iterable[Grant], topology: Topology) -> Iterator[Task]:
         pods = self._pods.all()
-        refused = {pod.kubelet_uid: pod for pod in pods if refused_here(pod)}
-        for uid in refused.keys() - self._explained:
-            # In our words alone: the kubelet wraps them in its own.
-            message = cause(refused[uid])
-            self._events.record(uid, warning=True, reason="GpuRefused", message=message, once=True)
-        self._explained = set(refused)
-        self._report_ignored(pods)
-        for correction in corrections(journal, pods, topology):
-            pod = correction.pod
-            write = partial(self._correct, correction)
+        before, self._warned = self._warned, set(warnings(pods))
+        for uid, reason, message in self._warned - before:
+            self._events.record(uid, warning=True, reason=reason, message=message, once=True)
+        for pod, wrong in corrections(journal, pods, topology):
+            write = partial(self._correct, pod, wrong)
             yield Task(("annotations", pod.uid), f"annotations of {pod.full_name}", write)
         if not self._recycle:
             return
         for pod in recyclable(pods, self._waiting_since, self._clock()):
-            yield Task(
-                ("recycle", pod.uid), f"recycling of {pod.full_name}", partial(self._delete, pod)
-            )
+            delete = partial(self._delete, pod)
+            yield Task(("recycle", pod.uid), f"recycling of {pod.full_name}", delete)
 
-    def _report_ignored(self, pods: Iterable[PodView]) -> None:
-        """Record which annotations of pods with GPUs have no effect, when that is new."""
-        before, self._ignored = self._ignored, {}
-        for pod in pods:
-            if pod.ended or not any(one.cores != 0 for one in pod.containers):
-                continue
-            uid, keys = pod.kubelet_uid, ignored(pod)
-            self._ignored[uid] = keys
-            if keys and before.get(uid) != keys:
-                names = ", ".join(keys[:MOST_NAMED])
-                message = f"not understood, and without effect: annotation {names}"
-                self._events.record(
-                    uid, warning=True, reason="GpuAnnotationIgnored", message=message, once=True
-                )
-
-    async def _correct(self, correction: Correction) -> None:
-        pod = correction.pod
+    async def _correct(self, pod: PodView, wrong: Mapping[str, str]) -> None:
         # A pod made anew under the name has another UID, which may not change: it is refused.
-        patch = {"metadata": {"uid": pod.uid, "annotations": dict(correction.annotations)}}
-        item = await retry_on_conflict(lambda: self._api.patch(path_of(pod), patch))
-        self._pods.put(item)
-        if message := healed(correction):
+        patch = {"metadata": {"uid": pod.uid, "annotations": dict(wrong)}}
+        self._pods.put(await retry_on_conflict(lambda: self._api.patch(path_of(pod), patch)))
+        if message := healed(pod, wrong):
             self._events.record(
                 pod.kubelet_uid, warning=False, reason="GpuPlanCorrected", message=message
             )
@@ -240,7 +258,7 @@ class PodReconciler:
         try:
             await self._api.delete(path_of(pod), body)
         except ApiRefused as error:
-            if error.status not in {NOT_FOUND, CONFLICT}:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
             return
         message = f"deleted, for its {pod.status.owners[0]} to make it anew: {why}"

@@ -9,61 +9,34 @@ cluster. What sees them (an operator, an autoscaler, the extender) writes the nu
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
+from gpumanager.kube.errors import Object
 from gpumanager.names import ANNOTATION_CLAIMS_GPUS, ANNOTATION_CORDON
 
 log = logging.getLogger(__name__)
 
 
 class NodeWishes:
-    """Kept by an informer of one node.
+    """default: of claims_gpus, where the node says nothing, or no number. fixed: it holds whatever
+    the node says. cordon: called with the annotation, once it is read and when it changes."""
 
-    claims_gpus: where the node says nothing, or no number. fixed: it holds whatever the node says.
-    cordon: called with the text of the annotation, once it is read and when it changes.
-    """
-
-    path = "/api/v1/nodes"
-
-    def __init__(
-        self, node: str, claims_gpus: int, cordon: Callable[[str], None], *, fixed: bool = False
-    ) -> None:
-        self._node = node
-        self._default = claims_gpus
-        self._fixed = fixed
-        self._cordon = cordon
-        self._cordoned: str | None = None
-        self.claims_gpus: int | None = claims_gpus if fixed else None
+    def __init__(self, default: int, cordon: Callable[[str], None], *, fixed: bool = False) -> None:
+        self._default, self._fixed, self._cordon = default, fixed, cordon
+        self._read: tuple[str, str] | None = None
+        self.claims_gpus: int | None = default if fixed else None
         """None until the node has been read: nothing moves before."""
 
-    def name(self, item: Any) -> str:
-        return str(item["metadata"]["name"])
-
-    def put(self, item: Any) -> None:
-        annotations = item["metadata"].get("annotations") or {}
-        self._read(annotations.get(ANNOTATION_CLAIMS_GPUS, ""))
-        self._set_cordon(annotations.get(ANNOTATION_CORDON, ""))
-
-    def remove(self, item: Any) -> None:
-        del item
-
-    def only(self, names: set[str]) -> None:
-        """Take a node that is not there as one without annotations."""
-        if self._node not in names:
-            self._read("")
-            self._set_cordon("")
-
-    def _read(self, text: str) -> None:
-        if self._fixed:
+    def read(self, node: Object | None) -> None:
+        """Read a node; None, which is not there, wishes nothing."""
+        annotations = node["metadata"].get("annotations") or {} if node else {}
+        text, cordon = (annotations.get(k, "") for k in (ANNOTATION_CLAIMS_GPUS, ANNOTATION_CORDON))
+        before, self._read = self._read, (text, cordon)
+        if before is None or before[1] != cordon:
+            self._cordon(cordon)
+        if self._fixed or before == self._read:
             return
         number = text.isascii() and text.isdecimal()
         if text and not number:
-            log.warning(
-                "annotation %s of this node is not a number: %.40r", ANNOTATION_CLAIMS_GPUS, text
-            )
+            name = ANNOTATION_CLAIMS_GPUS
+            log.warning("annotation %s of this node is not a number: %.40r", name, text)
         self.claims_gpus = int(text) if number else self._default
-
-    def _set_cordon(self, text: str) -> None:
-        if text != self._cordoned:
-            self._cordoned = text
-            self._cordon(text)

@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -37,23 +36,7 @@ _POD: Final = re.compile(
 _CONTAINER: Final = re.compile(
     r"[/:](?!crio-conmon-)(?:[a-z][a-z-]*[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?(?=/|$)"
 )
-_BY_SYSTEMD: Final = re.compile(r"-pod[0-9a-f_]+\.slice")
 _GONE: Final = " (deleted)"
-
-
-class CgroupVersion(Enum):
-    """How a node's cgroups are set up. HYBRID: v1 controllers, and v2 without any beside them."""
-
-    V1 = "v1"
-    V2 = "v2"
-    HYBRID = "hybrid"
-
-
-class CgroupDriver(Enum):
-    """What makes the kubelet's cgroups."""
-
-    CGROUPFS = "cgroupfs"
-    SYSTEMD = "systemd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +57,6 @@ class Membership:
     pod_uid: PodUID
     container_id: ContainerID | None
     place: Place
-
-    @property
-    def driver(self) -> CgroupDriver:
-        return (
-            CgroupDriver.SYSTEMD if _BY_SYSTEMD.search(self.place.path) else CgroupDriver.CGROUPFS
-        )
 
 
 def parse_places(text: str) -> tuple[Place, ...]:
@@ -173,9 +150,6 @@ def directory(mounts: Iterable[CgroupMount], place: Place) -> str | None:
     return None
 
 
-DEEPEST: Final = 8
-"""How far below a mount a pod's cgroup is looked for; kind has it at the fifth level."""
-
 _CHUNK: Final = 1 << 16
 
 
@@ -208,27 +182,13 @@ class CgroupFiles:
         return cls(parse_mounts(text), pods(read_places("self", proc)))
 
     @property
-    def version(self) -> CgroupVersion | None:
-        """Return how cgroups are set up; None where no hierarchy is mounted."""
+    def version(self) -> str | None:
+        """Return how cgroups are set up: `v1`, `v2`, or `hybrid` for v1's controllers with an empty
+        v2 beside them; None where no hierarchy is mounted."""
         kinds = {mount.unified for mount in self.mounts}
         if len(kinds) > 1:
-            return CgroupVersion.HYBRID
-        return next((CgroupVersion.V2 if unified else CgroupVersion.V1 for unified in kinds), None)
-
-    def driver(self) -> CgroupDriver | None:
-        """Return the cgroup driver of the pods; None where no pod runs, or none can be seen."""
-        return next((one.driver for one in self.members()), None)
-
-    def members(self) -> Iterator[Membership]:
-        """Yield pods that have a cgroup, and the containers in them. Reads many directories.
-
-        Of one hierarchy: where there are several, all of them have the same pods, but for v2's
-        beside v1, where a kubelet leaves what has ended.
-        """
-        memory = [one for one in self.mounts if "memory" in one.options]
-        systemd = [one for one in self.mounts if "name=systemd" in one.options]
-        for mount in (memory or systemd or self.mounts)[:1]:
-            yield from self._below(mount, mount.root.rstrip("/"), DEEPEST)
+            return "hybrid"
+        return next(("v2" if unified else "v1" for unified in kinds), None)
 
     def processes(self, membership: Membership) -> tuple[int, ...]:
         """Return the pids in its cgroup and in those below it, ascending."""
@@ -240,15 +200,3 @@ class CgroupFiles:
                 text = Path(path, "cgroup.procs").read_text()
                 found.update(int(line) for line in text.split() if line != "0")
         return tuple(sorted(found))
-
-    def _below(self, mount: CgroupMount, path: str, depth: int) -> Iterator[Membership]:
-        place = Place(UNIFIED if mount.unified else mount.options, path or "/")
-        found = [one for one in memberships(place) if one.pod_uid not in self.around]
-        if found:
-            yield found[0]
-        if depth and not (found and found[0].container_id):
-            names = list[str]()
-            with suppress(OSError), os.scandir(directory((mount,), place) or "") as entries:
-                names = sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
-            for name in names:
-                yield from self._below(mount, f"{path}/{name}", depth - 1)

@@ -134,6 +134,11 @@ class ContainerRuntime:
             return None
         return live_container(answer)
 
+    async def name_of(self, container_id: str) -> str | None:
+        """Return its name in its pod; None for one that does not run."""
+        found = await self.status(ContainerID(container_id))
+        return None if found is None else found.container.name
+
     async def list(self) -> tuple[LiveContainer, ...]:
         """Return all that run, with what they were started with."""
         gate, known = asyncio.Semaphore(PARALLEL_CALLS), self._listed
@@ -160,35 +165,38 @@ class ContainerRuntime:
             await channel.close(None)
 
     async def _call(self, method: Method[Request, Response], request: Request) -> Response:
-        """Call the first socket that answers. Raises RuntimeUnavailable and _NotFound."""
+        """Call the first socket that answers, in the version that was understood last, then in the
+        other one. Raises RuntimeUnavailable and _NotFound."""
         causes: list[str] = []
         for socket in await asyncio.to_thread(self._present):
-            try:
-                answer = await self._call_at(socket, method, request)
-            except _Unanswered as cause:
-                causes.append(f"{socket}: {cause}")
-            else:
+            cause = "speaks neither CRI v1 nor v1alpha2"
+            for service in self._services:
+                if socket not in self._channels:
+                    self._channels[socket] = wire.dial(socket)
+                channel = self._channels[socket]
+                try:
+                    answer = await grpc_wire.call(channel, service, method, request, self._timeout)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                        continue
+                    if error.code() is grpc.StatusCode.NOT_FOUND:
+                        raise _NotFound from error
+                    cause = self._cause(error)
+                    break
+                self._services = (service, *(one for one in self._services if one != service))
                 self._chosen = socket
                 return answer
+            causes.append(f"{socket}: {cause}")
         raise RuntimeUnavailable(causes or [f"{self._sockets[0]}: no such socket"])
 
-    async def _call_at(
-        self, socket: Path, method: Method[Request, Response], request: Request
-    ) -> Response:
-        """Try the version that was understood last, then the other one."""
-        for service in self._services:
-            if socket not in self._channels:
-                self._channels[socket] = wire.dial(socket)
-            channel = self._channels[socket]
-            try:
-                answer = await grpc_wire.call(channel, service, method, request, self._timeout)
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                    raise _failure(error, self._timeout) from error
-            else:
-                self._services = (service, *(one for one in self._services if one != service))
-                return answer
-        raise _Unanswered("speaks neither CRI v1 nor v1alpha2")
+    def _cause(self, error: grpc.aio.AioRpcError) -> str:
+        match error.code():
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return f"no answer within {self._timeout:g} s (--runtime-request-timeout)"
+            case grpc.StatusCode.UNAVAILABLE:
+                return "nobody answers who speaks gRPC"
+            case code:
+                return f"{error.details()} ({code.name})"
 
     def _present(self) -> tuple[Path, ...]:
         """Return the sockets to call: once one has answered, that one alone while it exists.
@@ -202,19 +210,3 @@ class ContainerRuntime:
 
 class _NotFound(Exception):
     """The runtime knows no such container."""
-
-
-class _Unanswered(Exception):
-    """This socket is of no use now; why."""
-
-
-def _failure(error: grpc.aio.AioRpcError, timeout: float) -> Exception:
-    match error.code():
-        case grpc.StatusCode.NOT_FOUND:
-            return _NotFound()
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return _Unanswered(f"no answer within {timeout:g} s (--runtime-request-timeout)")
-        case grpc.StatusCode.UNAVAILABLE:
-            return _Unanswered("nobody answers who speaks gRPC")
-        case code:
-            return _Unanswered(f"{error.details()} ({code.name})")

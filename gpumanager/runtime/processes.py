@@ -1,22 +1,21 @@
-"""From a process of the host to its container, by its cgroup, and to its name, by the runtime.
+"""From a process of the host to its container, by its cgroup.
 
 A process stays in its container for life (the kubelet and the runtimes move none), and a pid with
 its start time means one process, so that an answer is kept. A process that sends HELLO is looked up
-once for each copy of the shim in it. The runtime is called once for each container.
+once for each copy of the shim in it.
 """
 
-from typing import Final, Protocol
+from functools import lru_cache
+from typing import Final
 
 from gpumanager.gpu.nvml_service import ANSWER_SECONDS, NvmlReader, NvmlService
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.ids import ContainerID, PodUID
+from gpumanager.ids import PodUID
 from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import CgroupFiles, Membership, identify, read_places
-from gpumanager.runtime.status import Container, LiveContainer
 
 REMEMBERED_PROCESSES: Final = 4096
-REMEMBERED_CONTAINERS: Final = 1024
 
 
 class Containers:
@@ -25,17 +24,14 @@ class Containers:
     def __init__(self, files: CgroupFiles, proc: str = "/proc") -> None:
         self._files = files
         self._proc = proc
-        self._known: dict[Process, Membership | None] = {}
+        self._remembered = lru_cache(REMEMBERED_PROCESSES)(self._identify)
+
+    def _identify(self, process: Process) -> Membership | None:
+        return identify(read_places(process.pid, self._proc), self._files.around)
 
     def of(self, process: Process) -> Membership | None:
         """Return its pod; None where its cgroup names none. process: just found, still alive."""
-        if process in self._known:
-            return self._known[process]
-        found = identify(read_places(process.pid, self._proc), self._files.around)
-        while len(self._known) >= REMEMBERED_PROCESSES:
-            del self._known[next(iter(self._known))]
-        self._known[process] = found
-        return found
+        return self._remembered(process)
 
     def of_pid(self, pid: int) -> Membership | None:
         """Return the same for the process that has this pid now; None where none has."""
@@ -46,44 +42,6 @@ class Containers:
         """Return the pids of its container, ascending; empty where its cgroup names none."""
         found = self.of(process)
         return self._files.processes(found) if found and found.container_id else ()
-
-
-class ContainerStatuses(Protocol):
-    """Finds a container by its ID."""
-
-    async def status(self, container_id: ContainerID) -> LiveContainer | None: ...
-
-
-class NamedContainers:
-    """From a pid of the host to the pod's and the container's name."""
-
-    def __init__(self, containers: Containers, statuses: ContainerStatuses) -> None:
-        self._containers = containers
-        self._statuses = statuses
-        self._known: dict[ContainerID, Container] = {}
-
-    async def of_pid(self, pid: int) -> Container | None:
-        """Return its container; None for a process of none that runs. Raises RuntimeUnavailable."""
-        found = self._containers.of_pid(pid)
-        if found is None or found.container_id is None:
-            return None
-        return await self.named(found.container_id)
-
-    async def name_of(self, container_id: str) -> str | None:
-        """Return its name in its pod; None for one that does not run. Raises RuntimeUnavailable."""
-        found = await self.named(ContainerID(container_id))
-        return None if found is None else found.name
-
-    async def named(self, container_id: ContainerID) -> Container | None:
-        """Return it by its ID. The names never change, so that the first answer is kept."""
-        if container_id not in self._known:
-            live = await self._statuses.status(container_id)
-            if live is None:
-                return None
-            while len(self._known) >= REMEMBERED_CONTAINERS:
-                del self._known[next(iter(self._known))]
-            self._known[container_id] = live.container
-        return self._known[container_id]
 
 
 EVERY_PROCESS: Final = NvmlQuery(processes=None)

@@ -7,12 +7,14 @@ What cannot be understood there is left out.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from gpumanager.ids import ContainerID, PodUID
 from gpumanager.runtime.api import runtime_v1_pb2 as pb
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,58 +93,39 @@ def live_container(answer: pb.ContainerStatusResponse) -> LiveContainer | None:
     container = container_of(status.id, status.labels)
     if container is None or status.state != pb.CONTAINER_RUNNING:
         return None
-    more = _Fields.parse(answer.info.get("info", ""))
-    spec, config = more.fields("runtimeSpec"), more.fields("config")
-    words = spec.fields("process").words("env")
+    try:
+        told = json.loads(answer.info.get("info") or "{}")
+    except (ValueError, RecursionError):
+        told = None
+    spec, config = _at(told, dict, "runtimeSpec"), _at(told, dict, "config")
+    envs = {
+        name: value
+        for word in _at(_at(spec, dict, "process"), list, "env") or ()
+        if isinstance(word, str)
+        for name, _, value in [word.partition("=")]
+    }
     return LiveContainer(
         container,
-        pid=more.number("pid"),
+        pid=_at(told, int, "pid") or 0,
         mounts=tuple(Bind(mount.host_path, mount.container_path) for mount in status.mounts),
-        devices=tuple(_devices(config)) or tuple(_devices(spec.fields("linux"))),
-        envs={name: value for name, _, value in (word.partition("=") for word in words)}
-        or {row.text("key"): row.text("value") for row in config.rows("envs")},
+        devices=_devices(config) or _devices(_at(spec, dict, "linux")),
+        envs=envs
+        or {
+            _at(row, str, "key") or "": _at(row, str, "value") or ""
+            for row in _at(config, list, "envs") or ()
+        },
         annotations=dict(status.annotations),
     )
 
 
-class _Fields:
-    """A JSON object of which nothing is certain."""
-
-    def __init__(self, content: Any) -> None:
-        self._content = content if isinstance(content, dict) else {}
-
-    @classmethod
-    def parse(cls, text: str) -> "_Fields":
-        try:
-            return cls(json.loads(text or "{}"))
-        except (ValueError, RecursionError):
-            return cls({})
-
-    def fields(self, name: str) -> "_Fields":
-        return _Fields(self._content.get(name))
-
-    def rows(self, name: str) -> Iterator["_Fields"]:
-        return (_Fields(row) for row in self._list(name))
-
-    def words(self, name: str) -> Iterator[str]:
-        return (word for word in self._list(name) if isinstance(word, str))
-
-    def text(self, name: str) -> str:
-        value = self._content.get(name)
-        return value if isinstance(value, str) else ""
-
-    def number(self, name: str) -> int:
-        value = self._content.get(name)
-        return value if type(value) is int else 0
-
-    def _list(self, name: str) -> list[Any]:
-        value = self._content.get(name)
-        return value if isinstance(value, list) else []
+def _at(content: Any, kind: type[T], name: str) -> T | None:
+    """Return the field of an object of which nothing is certain; None for another kind."""
+    value = content.get(name) if isinstance(content, dict) else None
+    return value if type(value) is kind else None
 
 
-def _devices(source: _Fields) -> Iterator[Bind]:
-    """Yield devices of the configuration, or of the OCI spec, which has no path of the host."""
-    for row in source.rows("devices"):
-        seen = row.text("container_path") or row.text("path")
-        if seen:
-            yield Bind(row.text("host_path") or seen, seen)
+def _devices(source: Any) -> tuple[Bind, ...]:
+    """Return devices of the configuration, or of the OCI spec, which has no path of the host."""
+    rows = _at(source, list, "devices") or ()
+    named = ((_at(row, str, "container_path") or _at(row, str, "path"), row) for row in rows)
+    return tuple(Bind(_at(row, str, "host_path") or seen, seen) for seen, row in named if seen)

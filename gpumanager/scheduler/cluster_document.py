@@ -1,28 +1,25 @@
 """The cluster as one JSON document: sums, pods that wait, quotas, and one page of nodes. Pure.
 
 Each node is as its agent has it at `/api/node`, as far as the extender knows it: what is granted,
-not what is used. A line is computed when its node has changed and the page is read; the sums are
-updated by the difference. So ten thousand nodes cost only as much as those that changed since the
-last read. Long lists are cut at a bound, with their total number.
+not what is used. A node is summed up again only when it has changed since the last read. Long lists
+are cut at a bound, with their total number.
 """
 
 import json
 import re
-from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from itertools import chain
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.ids import PodUID
 from gpumanager.scheduler.cooperative import Work, batches
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.quota.limits import Usage
-from gpumanager.scheduler.quota.rules import Known, cores_of
+from gpumanager.scheduler.quota.rules import Known, Usage, cores_of
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK
 
 SCHEMA: Final = 1
@@ -32,128 +29,72 @@ PODS: Final = 64
 WAITING: Final = 50
 QUOTAS: Final = 200
 REASONS: Final = 8
+PORTION: Final = 250
+"""Lines, or others of which there are many, that are looked through in one piece."""
+LOOKED_AT_ONCE: Final = 10
+"""Nodes that have changed: half a millisecond, or twice that where hundreds of pods are on each."""
 WRITTEN_AT_ONCE: Final = 5
 """Nodes."""
 POD_SECONDS: Final = 900.0
 """kube-scheduler asks about a pod that waits every five minutes at least."""
 
-NUMBERS: Final = re.compile(r"(\d+)")
-
-
-class Amounts(NamedTuple):
-    """Of GPUs, together. free: whole GPUs that nobody has anything of; closed: cordoned or
-    unhealthy. The names are those of the document."""
-
-    gpus: int = 0
-    gpus_free: int = 0
-    gpus_closed: int = 0
-    cores_granted_percent: int = 0
-    memory_bytes: int = 0
-    memory_granted_bytes: int = 0
-
-    def plus(self, other: "Amounts", sign: int = 1) -> "Amounts":
-        return Amounts(*[mine + sign * more for mine, more in zip(self, other, strict=True)])
-
-
-class GpuLine(NamedTuple):
-    """One GPU of a node. memory: bytes. pods: that hold some of it."""
-
-    gpu: Gpu
-    cores_granted: int
-    memory_granted: int
-    pods: int
-    closed: bool
-
-    @property
-    def free(self) -> bool:
-        return not (self.pods or self.cores_granted or self.closed)
+NOTHING: Final = dict.fromkeys(
+    (
+        *("gpus", "gpus_free", "gpus_closed"),
+        *("cores_granted_percent", "memory_bytes", "memory_granted_bytes"),
+    ),
+    0,
+)
+"""Amounts of GPUs, by their names in the document. free: whole ones that nobody has anything of;
+closed: cordoned or unhealthy."""
+Amounts = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
     """One node with GPUs, or with something wrong.
 
-    node: as it was then. amounts: by product. total: of all its products. granted: part of its
-    cores. text: what it is found by, in small letters: its name, its products, and who is on it.
+    node: as it was then. amounts: by product. total: of all its products. pods: how many. granted:
+    part of its cores. order: of its name as people count, node-9 before node-10. text: what it is
+    found by, in small letters: its name, its products, and who is on it.
     """
 
     node: NodeState
     amounts: Mapping[str, Amounts]
     total: Amounts
+    pods: int
     granted: float
+    order: str
     text: str
-
-    @property
-    def pods(self) -> int:
-        claims = self.node.offered.holders
-        claiming = {(one.namespace, pod) for one in claims for pod in one.pods}
-        return len(self.node.holders) + len(claiming)
-
-
-@dataclass(slots=True)
-class Overview:
-    """Lines by node, and their sums by product. One owner.
-
-    nodes: how many have GPUs of which product.
-    """
-
-    lines: dict[str, NodeLine] = field(default_factory=dict)
-    models: dict[str, Amounts] = field(default_factory=dict)
-    nodes: Counter[str] = field(default_factory=Counter)
-    pods: int = 0
-    order: list[tuple[list[tuple[int, str]], str]] = field(default_factory=list)
-    """By name as people count, node-9 before node-10, then as it is."""
-
-    def tells(self, name: str, node: NodeState | None) -> bool:
-        """Return whether its line is of the node as this value."""
-        line = self.lines.get(name)
-        return line.node is node if line else not _matters(node)
-
-    def put(self, name: str, node: NodeState | None) -> None:
-        """Update a node's line; None, or a node without GPUs, has none."""
-        before = self.lines.get(name)
-        after = line_of(node) if node and _matters(node) else None
-        if before is not None:
-            self._count(before, -1)
-        if after is not None:
-            self._count(after, 1)
-            self.lines[name] = after
-            if before is None:
-                insort(self.order, (_natural(name), name))
-        elif before is not None:
-            del self.lines[name]
-            del self.order[bisect_left(self.order, (_natural(name), name))]
-
-    def _count(self, line: NodeLine, sign: int) -> None:
-        self.pods += sign * line.pods
-        for model, amounts in line.amounts.items():
-            self.nodes[model] += sign
-            self.models[model] = self.models.get(model, NO_AMOUNTS).plus(amounts, sign)
-            if not self.nodes[model]:
-                del self.nodes[model], self.models[model]
-
-
-def _matters(node: NodeState | None) -> bool:
-    return node is not None and bool(node.topology.gpus or node.trouble)
 
 
 def line_of(node: NodeState) -> NodeLine:
-    amounts: dict[str, Amounts] = {}
-    for one in gpu_lines(node):
-        gpu, cores, memory, _, closed = one
-        more = Amounts(1, one.free, closed, cores, gpu.memory, memory)
-        amounts[gpu.model] = amounts.get(gpu.model, NO_AMOUNTS).plus(more)
-    total = reduce(Amounts.plus, amounts.values(), NO_AMOUNTS)
-    granted = total.cores_granted_percent / total.gpus if total.gpus else 0.0
+    amounts: dict[str, Amounts] = defaultdict(lambda: Counter(NOTHING))
+    total = Counter(NOTHING)
+    for gpu in gpu_rows(node):
+        taken = gpu["containers"] or gpu["cores_granted_percent"] or not gpu["healthy"]
+        more = {
+            "gpus": 1,
+            "gpus_free": int(not taken),
+            "gpus_closed": int(not gpu["healthy"]),
+            **{key: gpu[key] for key in tuple(NOTHING)[3:]},
+        }
+        amounts[gpu["model"]].update(more)
+        total.update(more)
+    granted = total["cores_granted_percent"] / total["gpus"] if total["gpus"] else 0.0
+    claims = node.offered.holders
+    claiming = {f"{one.namespace}/{pod}" for one in claims for pod in one.pods}
     who = [f"{one.namespace}/{one.name}" for one in node.holders.values()]
-    for claim in node.offered.holders:
-        who += [claim.claim, *(f"{claim.namespace}/{pod}" for pod in claim.pods)]
-    return NodeLine(node, amounts, total, granted, "\n".join((node.name, *amounts, *who)).lower())
+    names = (node.name, *amounts, *who, *(one.claim for one in claims), *sorted(claiming))
+    order = re.sub(r"\d+", lambda digits: digits[0].zfill(20), node.name)
+    pods = len(who) + len(claiming)
+    text = "\n".join(names).lower()
+    return NodeLine(node, amounts, total, pods, granted, f"{order}\0{node.name}", text)
 
 
-def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
-    """Yield a line for each GPU. A closed one has nothing free in the books: what is granted there
-    is read from the holders whose GPUs are known."""
+def gpu_rows(node: NodeState) -> Iterator[dict[str, Any]]:
+    """Yield each GPU as the document has it. A closed one has nothing free in the books: what is
+    granted there is read from the holders whose GPUs are known."""
     held: dict[int, tuple[int, int]] = {}
     for holder in node.holders.values() if node.closed else ():
         for place, (cores, memory, _) in holder.packing.uses.items() if holder.packing else ():
@@ -170,40 +111,63 @@ def gpu_lines(node: NodeState) -> Iterator[GpuLine]:
         if closed:
             cores, memory = held.get(place, (0, 0))
         more = claimed.get(gpu.uuid, (0, 0, 0))
-        granted = (memory + more[1]) * MEMORY_BLOCK
-        yield GpuLine(gpu, cores + more[0], granted, free.processes + more[2], closed)
+        yield {
+            "index": gpu.index,
+            "uuid": gpu.uuid,
+            "model": gpu.model,
+            "healthy": not closed,
+            "containers": free.processes + more[2],
+            "cores_granted_percent": cores + more[0],
+            "memory_bytes": gpu.memory,
+            "memory_granted_bytes": (memory + more[1]) * MEMORY_BLOCK,
+        }
 
 
-NO_AMOUNTS: Final = Amounts()
+def refresh(lines: dict[str, NodeLine], nodes: Mapping[str, NodeState]) -> Work[None]:
+    """Bring the lines up to date. Where it is given up, the rest is left to the next time."""
+    for gone in lines.keys() - nodes.keys():
+        del lines[gone]
+    changed: list[NodeState] = []
+    for portion in batches(tuple(nodes.values()), PORTION):
+        for node in portion:
+            line = lines.get(node.name)
+            if (line.node is not node) if line else (node.topology.gpus or node.trouble):
+                changed.append(node)
+        yield
+    for few in batches(changed, LOOKED_AT_ONCE):
+        for node in few:
+            lines[node.name] = line_of(node)
+            if not (node.topology.gpus or node.trouble):
+                del lines[node.name]
+        yield
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key: node-9 before node-10."""
-    words = NUMBERS.split(name)
-    return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
-
-
-SORTS: Final = ("name", "granted", "free")
+SORTS: Final[Mapping[str, Callable[[NodeLine], Any]]] = {
+    "name": lambda line: line.order,
+    "granted": lambda line: -line.granted,
+    "free": lambda line: line.granted,
+}
+"""Lines alike stay in the order of names."""
 STATES: Final[Mapping[str, Callable[[NodeLine], object]]] = {
     "all": lambda _: True,
-    "free": lambda line: line.total.gpus_free,
-    "closed": lambda line: line.total.gpus_closed,
+    "free": lambda line: line.total["gpus_free"],
+    "closed": lambda line: line.total["gpus_closed"],
     "trouble": lambda line: line.node.trouble,
 }
 """Nodes that have at least one such GPU, or whose GPUs are not known for some trouble."""
-PORTION: Final = 250
-"""Lines, or others of which there are many, that are looked through in one piece."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+MOST_LINES: Final = 100
+
+
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What somebody looks for. page: from 1. per_page: lines."""
 
-    search: str = ""
-    state: str = "all"
-    sort: str = "name"
-    page: int = 1
-    per_page: int = 25
+    search: Annotated[str, msgspec.Meta(max_length=253)] = ""
+    state: Literal["all", "free", "closed", "trouble"] = "all"
+    sort: Literal["name", "granted", "free"] = "name"
+    page: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    per_page: Annotated[int, msgspec.Meta(ge=1, le=MOST_LINES)] = 25
 
     @property
     def word(self) -> str:
@@ -211,29 +175,44 @@ class Wanted:
         return self.search.strip().lower()
 
 
-def find(overview: Overview, wanted: Wanted) -> Work[tuple[list[NodeLine], dict[str, int]]]:
-    """Return the page of matching lines, how many there are in all, and which of how many pages it
-    is; a page beyond the last is the last."""
-    lines, word, fits = overview.lines, wanted.word, STATES[wanted.state]
+def survey(
+    lines: Sequence[NodeLine], wanted: Wanted
+) -> Work[tuple[dict[str, Any], list[NodeLine]]]:
+    """Return the sums of all nodes and by product, with how many lines match and which of how many
+    pages is shown; and that page of matching lines. A page beyond the last is the last."""
+    word, fits = wanted.word, STATES[wanted.state]
+    models: dict[str, Amounts] = defaultdict(lambda: Counter(NOTHING))
+    pods, having, total = 0, Counter[str](), Counter(NOTHING)
     matching: list[NodeLine] = []
-    for names in batches(overview.order, PORTION):
-        some = [lines[name] for _, name in names]
-        matching += [line for line in some if word in line.text and fits(line)]
+    for portion in batches(lines, PORTION):
+        for line in portion:
+            pods += line.pods
+            having.update(line.amounts.keys())
+            for model, amounts in line.amounts.items():
+                models[model].update(amounts)
+            if word in line.text and fits(line):
+                matching.append(line)
         yield
+    matching.sort(key=SORTS["name"])
+    yield
     if wanted.sort != "name":
-        # Lines alike stay in the order of names: in classes, of which there are few.
-        classes: dict[float, list[NodeLine]] = {}
-        for portion in batches(matching, PORTION):
-            for line in portion:
-                classes.setdefault(line.granted, []).append(line)
-            yield
-        order = sorted(classes, reverse=wanted.sort == "granted")
-        matching = list(chain.from_iterable(classes[one] for one in order))
+        matching.sort(key=SORTS[wanted.sort])
+    for amounts in models.values():
+        total.update(amounts)
+    largest = sorted(models.items(), key=lambda one: (-one[1]["gpus"], one[0]))[:MODELS]
     pages = max(1, -(-len(matching) // wanted.per_page))
     page = min(wanted.page, pages)
-    begin = (page - 1) * wanted.per_page
-    place = {"matches": len(matching), "page": page, "pages": pages}
-    return matching[begin : begin + wanted.per_page], place
+    counts = {"nodes": len(lines), "pods": pods, "models": len(models)}
+    fields = {
+        "totals": {**counts, **total},
+        "models": [
+            {"model": model, "nodes": having[model], **amounts} for model, amounts in largest
+        ],
+        "matches": len(matching),
+        "page": page,
+        "pages": pages,
+    }
+    return fields, matching[(page - 1) * wanted.per_page : page * wanted.per_page]
 
 
 def waiting(
@@ -280,22 +259,6 @@ def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def sums(overview: Overview) -> dict[str, Any]:
-    """Return the sums of all nodes, and by product."""
-    models = sorted(overview.models.items(), key=lambda one: (-one[1].gpus, one[0]))
-    counts = {"nodes": len(overview.lines), "pods": overview.pods, "models": len(models)}
-    return {
-        "totals": {
-            **counts,
-            **reduce(Amounts.plus, overview.models.values(), NO_AMOUNTS)._asdict(),
-        },
-        "models": [
-            {"model": model, "nodes": overview.nodes[model], **amounts._asdict()}
-            for model, amounts in models[:MODELS]
-        ],
-    }
-
-
 def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
     """Return those with the word in their namespace or product; the first by name."""
     total, first = 0, list[tuple[str, str, int]]()
@@ -313,7 +276,7 @@ def quotas(known: Known, usage: Usage, word: str) -> Work[dict[str, Any]]:
             "namespace": namespace,
             "model": model,
             "gpus": gpus,
-            "gpus_used": usage.of(namespace, model) / CORES_PER_GPU,
+            "gpus_used": usage[namespace, model] / CORES_PER_GPU,
         }
         for namespace, model, gpus in first
     ]
@@ -361,19 +324,7 @@ def _node(node: NodeState, word: str) -> dict[str, Any]:
     return {
         "node": node.name,
         "trouble": node.trouble,
-        "gpus": [
-            {
-                "index": one.gpu.index,
-                "uuid": one.gpu.uuid,
-                "model": one.gpu.model,
-                "healthy": not one.closed,
-                "containers": one.pods,
-                "cores_granted_percent": one.cores_granted,
-                "memory_bytes": one.gpu.memory,
-                "memory_granted_bytes": one.memory_granted,
-            }
-            for one in gpu_lines(node)
-        ],
+        "gpus": list(gpu_rows(node)),
         "containers": containers,
         "containers_left_out": left,
     }

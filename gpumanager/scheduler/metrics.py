@@ -1,10 +1,10 @@
 """Metrics of the extender and of the webhook. All series exist from the start."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gpumanager.supervisor import Supervisor
@@ -24,44 +24,48 @@ GAUGES: Final = {
     "quota_understood": "1 while the ConfigMap of the quotas is read and valid.",
 }
 """Of the webhook, by name without `gpumanager_webhook_`."""
-TASK_RESTARTS: Final = "Restarts of background tasks after a failure."
-SKIPPED_ERRORS: Final = "Errors with single objects, by the task that skipped them."
+TASKS: Final = {
+    "background_task_restarts": "Restarts of background tasks after a failure.",
+    "skipped_errors": "Errors with single objects, by the task that skipped them.",
+}
 
 
 class RequestMetrics(Collector):
-    """Counts what is answered, and how long that takes. `collect` yields the rest.
+    """Counts what is answered, and how long that takes; `collect` yields the rest.
 
-    counted: `requests`, or `reviews`. label: of the kinds of requests.
+    supervisor: of the background tasks.
     """
 
-    def __init__(
-        self,
-        component: str,
-        *,
-        counted: str,
-        label: str,
-        kinds: Sequence[str],
-        outcomes: Sequence[str],
-        buckets: Sequence[float],
-    ) -> None:
+    component: ClassVar[str]
+    counted: ClassVar[str]
+    label: ClassVar[str]
+    """Of the kinds of requests."""
+    kinds: ClassVar[Sequence[str]]
+    outcomes: ClassVar[Sequence[str]]
+    buckets: ClassVar[Sequence[float]]
+
+    def __init__(self, supervisor: Supervisor | None = None) -> None:
+        self._prefix = f"gpumanager_{self.component}"
+        self._supervisor = supervisor or Supervisor()
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
-            f"gpumanager_{component}_request_duration_seconds",
-            f"Time to answer a {counted[:-1]}, without reading it from the connection.",
-            (label,),
-            buckets=buckets,
+            f"{self._prefix}_request_duration_seconds",
+            f"Time to answer a {self.counted[:-1]}, without reading it from the connection.",
+            (self.label,),
+            buckets=self.buckets,
             registry=self._registry,
         )
         self._count = Counter(
-            f"gpumanager_{component}_{counted}",
-            f"{counted.capitalize()}, by outcome.",
-            (label, "outcome"),
+            f"{self._prefix}_{self.counted}",
+            f"{self.counted.capitalize()}, by outcome.",
+            (self.label, "outcome"),
             registry=self._registry,
         )
-        for kind in kinds:
+        for kind in self.kinds:
             self._seconds.labels(kind)
-            for outcome in outcomes:
+            for outcome in self.outcomes:
                 self._count.labels(kind, outcome)
+        self.add(self)
 
     def took(self, kind: str, outcome: str, seconds: float) -> None:
         self._seconds.labels(kind).observe(seconds)
@@ -74,24 +78,34 @@ class RequestMetrics(Collector):
     def text(self) -> bytes:
         return generate_latest(self._registry)
 
+    def collect(self) -> Iterator[Metric]:
+        """Yield what background tasks met with."""
+        counts = self._supervisor.restarts, self._supervisor.skipped.counts
+        for (name, text), by_task in zip(TASKS.items(), counts, strict=True):
+            family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=("task",))
+            for task, count in by_task.items():
+                family.add_metric((task,), count)
+            yield family
+
 
 class Metrics(RequestMetrics):
     """Of the extender. counts: objects in the state. leads: whether this replica leads."""
 
-    def __init__(self, counts: Callable[[], Mapping[str, int]], leads: Callable[[], bool]) -> None:
-        super().__init__(
-            "extender",
-            counted="requests",
-            label="verb",
-            kinds=VERBS,
-            outcomes=OUTCOMES,
-            buckets=BUCKETS,
-        )
+    component, counted, label = "extender", "requests", "verb"
+    kinds, outcomes, buckets = VERBS, OUTCOMES, BUCKETS
+
+    def __init__(
+        self,
+        counts: Callable[[], Mapping[str, int]],
+        leads: Callable[[], bool],
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self._counts = counts
         self._leads = leads
-        self.add(self)
+        super().__init__(supervisor)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
+        yield from super().collect()
         held = GaugeMetricFamily(
             "gpumanager_extender_objects", "Objects in the extender's cache.", labels=("kind",)
         )
@@ -106,45 +120,18 @@ class Metrics(RequestMetrics):
 
 
 class WebhookMetrics(RequestMetrics):
-    """Of the webhook. gauges: called anew each time; those of GAUGES that there are now.
-    supervisor: of the background tasks."""
+    """Of the webhook. gauges: called anew each time; those of GAUGES that there are now."""
+
+    component, counted, label = "webhook", "reviews", "endpoint"
+    kinds, outcomes, buckets = ENDPOINTS, REVIEW_OUTCOMES, WEBHOOK_BUCKETS
 
     def __init__(
-        self,
-        gauges: Callable[[], dict[str, float]] = dict,
-        supervisor: Supervisor | None = None,
+        self, gauges: Callable[[], dict[str, float]] = dict, supervisor: Supervisor | None = None
     ) -> None:
-        super().__init__(
-            "webhook",
-            counted="reviews",
-            label="endpoint",
-            kinds=ENDPOINTS,
-            outcomes=REVIEW_OUTCOMES,
-            buckets=WEBHOOK_BUCKETS,
-        )
         self._gauges = gauges
-        self.add(self)
-        self.add(TaskCollector("gpumanager_webhook", supervisor or Supervisor()))
+        super().__init__(supervisor)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
+        yield from super().collect()
         for name, value in self._gauges().items():
             yield GaugeMetricFamily(f"gpumanager_webhook_{name}", GAUGES[name], value)
-
-
-class TaskCollector(Collector):
-    """Restarts of background tasks. prefix: of the metrics' names."""
-
-    def __init__(self, prefix: str, supervisor: Supervisor) -> None:
-        self._prefix = prefix
-        self._supervisor = supervisor
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        of = self._supervisor
-        for name, text, counts in (
-            ("background_task_restarts", TASK_RESTARTS, of.restarts),
-            ("skipped_errors", SKIPPED_ERRORS, of.skipped.counts),
-        ):
-            family = CounterMetricFamily(f"{self._prefix}_{name}", text, labels=("task",))
-            for task, count in counts.items():
-                family.add_metric((task,), count)
-            yield family

@@ -18,13 +18,15 @@ from gpumanager.names import (
 )
 from gpumanager.placement.values import FreeGpu, FreeGpus, FreeNode, Refusal, idle_gpu
 from gpumanager.scheduler.quota.limits import NodeClass
-from gpumanager.scheduler.scoring.host_resources import (
+from gpumanager.scheduler.scoring.packing import Packing, Positions, Use, pack, uses_of
+from gpumanager.scheduler.scoring.pod_shape import (
+    ANY,
     BOUNDLESS,
     NO_RESOURCES,
     HostResources,
+    PodShape,
+    asking,
 )
-from gpumanager.scheduler.scoring.packing import Packing, Positions, Use, pack, uses_of
-from gpumanager.scheduler.scoring.pod_shape import ANY, PodShape, asking, needs_of
 from gpumanager.units import CORES_PER_GPU, blocks
 
 NO_GPUS: Final = Topology((), ())
@@ -173,7 +175,13 @@ class NodeState:
     def free_for(self, ask: PodShape) -> FreeNode:
         """Return what a policy is given: the GPUs that the pod may have, and at least the CPU and
         memory that it needs, since kube-scheduler decides whether those suffice."""
-        free = _fed(self.free, ask.host)
+        free = self.free
+        cpu = max(ask.host.cpu_milli, free.cpu_milli)
+        memory = max(ask.host.memory_mib, free.memory_mib)
+        if (cpu, memory) != (free.cpu_milli, free.memory_mib):
+            free = replace(free, cpu_milli=cpu, memory_mib=memory)
+        if ask.claimed:
+            return replace(free, model=self.offered.model, gpus=self.offered.gpus)
         if ask.wish is ANY:
             return free
         takes = [ask.wish.takes(gpu) for gpu in self.topology.gpus]
@@ -183,11 +191,6 @@ class NodeState:
             gpus=tuple([gpu if open_ else _closed(gpu) for gpu, open_ in pairs]),
             model=self.topology.gpus[takes.index(True)].model if any(takes) else free.model,
         )
-
-    def offered_to(self, ask: PodShape) -> FreeNode:
-        """Return what a policy is given for a pod with claims; CPU and memory as in `free_for`."""
-        free = _fed(self.free, ask.host)
-        return replace(free, model=self.offered.model, gpus=self.offered.gpus)
 
     def _free(self, gpus: tuple[FreeGpu, ...], taken: HostResources) -> FreeNode:
         left = self.host - taken
@@ -224,14 +227,8 @@ def read_node(item: Any) -> NodeSaid:
     )
 
 
-def holder_of(node: NodeState, pod: PodView) -> Holder | None:
-    """Return what a pod on `node` has by its annotations; None for one without GPUs."""
-    ask = needs_of(pod)
-    return holder_with(ask, node, pod) if isinstance(ask, PodShape) else None
-
-
-def holder_with(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
-    """Return the same of a pod that is known to ask for this."""
+def holder_of(ask: PodShape, node: NodeState, pod: PodView) -> Holder:
+    """Return what a pod that asks for this has on `node` by its annotations."""
     gpus = []
     assigned = pod.annotations.get(ANNOTATION_GPU_ASSIGNED) == "true"
     for one in asking(pod):
@@ -292,13 +289,6 @@ def _take(free: list[FreeGpu], uses: Mapping[int, Use]) -> None:
         gpu = free[position]
         left = gpu.cores - cores, gpu.blocks - memory, gpu.processes + count
         free[position] = FreeGpu(*left, gpu.memory)
-
-
-def _fed(free: FreeNode, host: HostResources) -> FreeNode:
-    cpu, memory = max(host.cpu_milli, free.cpu_milli), max(host.memory_mib, free.memory_mib)
-    if (cpu, memory) == (free.cpu_milli, free.memory_mib):
-        return free
-    return replace(free, cpu_milli=cpu, memory_mib=memory)
 
 
 def _closed(gpu: FreeGpu) -> FreeGpu:

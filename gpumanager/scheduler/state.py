@@ -12,9 +12,9 @@ cluster. Each change is noted in a log, which caches of verdicts read to find ch
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import PodUID
@@ -27,34 +27,29 @@ from gpumanager.scheduler.node import (
     NodeState,
     Offered,
     holder_of,
-    holder_with,
     moved,
 )
 from gpumanager.scheduler.quota.limits import NodeClass, NodeClasses
-from gpumanager.scheduler.scoring.host_resources import HostResources, HostUsage
 from gpumanager.scheduler.scoring.packing import Packing
-from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, needs_of
+from gpumanager.scheduler.scoring.pod_shape import (
+    NO_PREFERENCE,
+    NO_RESOURCES,
+    HostResources,
+    PodShape,
+    needs_of,
+)
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 
 LOG: Final = 65536
 """Changes that are remembered; a reader that is farther behind reads everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumed(NamedTuple):
     """What a pod holds by our decision. gpus: of each container, whatever becomes of the node that
     lists them. until: seconds, any clock."""
 
-    holder: Holder
     gpus: tuple[frozenset[GpuUUID], ...]
     until: float
-
-    @property
-    def packing(self) -> Packing | None:
-        """Return where its containers go; None where one of the GPUs is not there now."""
-        found = self.holder.packing
-        whole = found and [len(held) for held in found.gpus] == [len(held) for held in self.gpus]
-        return found if whole else None
 
 
 class HolderObserver:
@@ -92,11 +87,15 @@ class ClusterState:
         """Pods with GPUs that the API server has shown, bound or not."""
         self.bound: dict[PodUID, str] = {}
         """The nodes that the API server has bound them to."""
+        self.assumed: dict[PodUID, dict[str, Assumed]] = {}
+        """What pods hold by our decision, by node."""
         self._log: deque[str] = deque(maxlen=log)
-        self._assumed: dict[PodUID, dict[str, Assumed]] = {}
         self._on: dict[str, dict[PodUID, Holder]] = {}
         """Holders by node, also of nodes that are not known."""
-        self._loads = HostUsage()
+        self._plain: dict[PodUID, tuple[str, HostResources]] = {}
+        """Pods without GPUs, and what they take of their nodes."""
+        self._loads: dict[str, HostResources] = {}
+        """Sums of that by node, so that one pod more or less costs constant time."""
         self._asked = self._loaded = 0
         """CPU that pods with, and without, GPUs take of nodes with GPUs."""
         self._observer = observer or HolderObserver()
@@ -111,6 +110,17 @@ class ClusterState:
             return None
         return islice(reversed(self._log), missed)
 
+    def node_changed(self, _: str, before: NodeSaid | None, after: NodeSaid | None) -> None:
+        """Add, update or remove a node by its object."""
+        if after is not None:
+            self.node(after)
+        elif before is not None:
+            self.node_gone(before.name)
+
+    def node_gone(self, name: str) -> None:
+        if name in self.nodes:
+            self._become(name, None)
+
     def node(self, said: NodeSaid) -> None:
         """Add or update a node by its object."""
         name = said.name
@@ -119,20 +129,14 @@ class ClusterState:
         after = before.with_object(said)
         if known is None or after is not before:
             self._become(name, after)
-            if new := {gpu.model for gpu in after.topology.gpus} - self.models:
-                self.models |= new  # the same value as long as there is nothing new
-            for uid in tuple(self._on.get(name, ())):
-                self._hold(uid, name, self._holder_on(uid, after))
+            for uid, holder in tuple(self._on.get(name, {}).items()):
+                has = (
+                    holder_of(holder.ask, after, self.known[uid])
+                    if uid in self.bound
+                    else moved(holder, self.assumed[uid][name].gpus, after.topology)
+                )
+                self._hold(uid, name, has)
             self._changed(name)
-
-    def node_gone(self, name: str) -> None:
-        if name in self.nodes:
-            self._become(name, None)
-
-    def only_nodes(self, names: Iterable[str]) -> None:
-        """Remove all other nodes."""
-        for name in self.nodes.keys() - set(names):
-            self.node_gone(name)
 
     def offer(self, name: str, offered: Offered) -> None:
         """Note what the node's slice offers to claims from now on."""
@@ -146,15 +150,14 @@ class ClusterState:
         """Add or update a pod as the API server has it; node: empty for one that is not bound."""
         if pod.ended:
             self.pod_gone(pod.uid)
-        elif not any(asking(pod)):
+        elif not pod.asks:
             if node:
-                host = HostResources(pod.cpu_milli, pod.memory_mib)
-                self._load(self._loads.put(pod.uid, node, host))
+                self._load(pod.uid, node, HostResources(pod.cpu_milli, pod.memory_mib))
         elif isinstance(ask := needs_of(pod), PodShape):
             self.learn(pod, ask)
             if not node:
                 return
-            holder = holder_with(ask, self.nodes.get(node) or NodeState(node), pod)
+            holder = holder_of(ask, self.nodes.get(node) or NodeState(node), pod)
             for old in self._forget(pod.uid) - {node}:
                 self._release(pod.uid, old)
             self.bound[pod.uid] = node
@@ -172,53 +175,59 @@ class ClusterState:
         """Free what a pod had that was deleted, or has ended."""
         if self.known.pop(uid, None):
             self._habits.left()
-        self._load(self._loads.gone(uid))
+        self._load(uid)
         for node in self._forget(uid):
             self._release(uid, node)
 
     def only_pods(self, uids: Iterable[PodUID]) -> None:
         """Remove all other pods; what is assumed stays."""
-        for uid in {*self.known, *self._loads.all()} - set(uids):
+        for uid in {*self.known, *self._plain} - set(uids):
             self.pod_gone(uid)
 
     def assume(
         self, pod: PodView, node: str, ask: PodShape, packing: Packing, until: float
     ) -> None:
         """Count our decision; an earlier one for another node stays until it is withdrawn."""
-        holder = Holder(ask.placed, packing, pod.namespace, pod.name)
+        holder = Holder(replace(ask, preference=NO_PREFERENCE), packing, pod.namespace, pod.name)
         there = self.nodes[node].topology.gpus
         gpus = tuple(frozenset(there[place].uuid for place in held) for held in packing.gpus)
-        self._assumed.setdefault(pod.uid, {})[node] = Assumed(holder, gpus, until)
+        self.assumed.setdefault(pod.uid, {})[node] = Assumed(gpus, until)
         self._hold(pod.uid, node, holder)
         self._changed(node)
 
     def withdraw(self, uid: PodUID, node: str) -> None:
         """Drop an assumption: the pod was not bound there."""
-        on = self._assumed.get(uid, {})
+        on = self.assumed.get(uid, {})
         if on.pop(node, None):
             if not on:
-                del self._assumed[uid]
+                del self.assumed[uid]
             self._release(uid, node)
 
     def confirm(self, uid: PodUID, node: str) -> None:
         """Drop what was assumed of the pod on other nodes: it was bound here."""
-        for other in tuple(self._assumed.get(uid, ())):
+        for other in tuple(self.assumed.get(uid, ())):
             if other != node:
                 self.withdraw(uid, other)
 
     def expire(self, now: float) -> tuple[PodUID, ...]:
         """Withdraw assumptions not confirmed in time; now: when the watch of pods last answered."""
-        every = (
-            (uid, on, one.until) for uid, of in self._assumed.items() for on, one in of.items()
-        )
+        every = ((uid, on, one.until) for uid, of in self.assumed.items() for on, one in of.items())
         late = [(uid, node) for uid, node, until in every if until <= now]
         for uid, node in late:
             self.withdraw(uid, node)
         return tuple(dict.fromkeys(uid for uid, _ in late))
 
-    def assumed_on(self, uid: PodUID, node: str) -> Assumed | None:
-        """Return what is assumed of the pod there."""
-        return self._assumed.get(uid, {}).get(node)
+    def assumed_on(self, uid: PodUID, node: str) -> Packing | None:
+        """Return where its containers go by our decision; None where there is none, or one of the
+        GPUs is not there now."""
+        assumed = self.assumed.get(uid, {}).get(node)
+        found = self._on[node][uid].packing if assumed else None
+        whole = assumed and found and [*map(len, found.gpus)] == [*map(len, assumed.gpus)]
+        return found if whole else None
+
+    def waits(self, uid: PodUID) -> bool:
+        """Return whether a pod with GPUs is there and not bound."""
+        return uid in self.known and uid not in self.bound
 
     @property
     def gpu_pods_cpu_part(self) -> float:
@@ -229,28 +238,16 @@ class ClusterState:
     @property
     def counts(self) -> Mapping[str, int]:
         """Return how many there are, for people and metrics."""
-        return {"nodes": len(self.nodes), "pods": len(self.bound), "assumed": len(self._assumed)}
+        return {"nodes": len(self.nodes), "pods": len(self.bound), "assumed": len(self.assumed)}
 
-    def _holder_on(self, uid: PodUID, node: NodeState) -> Holder | None:
-        """Return what the pod holds on the node as it is now."""
-        if uid in self.bound:
-            return holder_of(node, self.known[uid])
-        assumed = self.assumed_on(uid, node.name)
-        if assumed is None:
-            return None
-        holder = moved(assumed.holder, assumed.gpus, node.topology)
-        self._assumed[uid][node.name] = replace(assumed, holder=holder)
-        return holder
-
-    def _hold(self, uid: PodUID, node: str, holder: Holder | None) -> None:
-        if holder is not None:
-            self._on.setdefault(node, {})[uid] = holder
-            known = self.nodes.get(node)
-            self._observer.held(node, known.kind if known else PLAIN, uid, holder)
+    def _hold(self, uid: PodUID, node: str, holder: Holder) -> None:
+        self._on.setdefault(node, {})[uid] = holder
+        known = self.nodes.get(node)
+        self._observer.held(node, known.kind if known else PLAIN, uid, holder)
 
     def _forget(self, uid: PodUID) -> set[str]:
         """Return the nodes on which it was, or was assumed to be."""
-        nodes = set(self._assumed.pop(uid, ()))
+        nodes = set(self.assumed.pop(uid, ()))
         bound = self.bound.pop(uid, None)
         return nodes | {bound} if bound else nodes
 
@@ -266,14 +263,22 @@ class ClusterState:
         node = self.nodes.get(name)
         if node is not None:
             on = dict(self._on.get(name, {}))
-            self._become(name, node.with_holders(on, self._loads.on(name)))
+            self._become(name, node.with_holders(on, self._loads.get(name, NO_RESOURCES)))
 
-    def _load(self, names: Iterable[str]) -> None:
-        """Count what pods without GPUs take there; it does not matter where no GPUs are."""
-        for name in names:
-            node = self.nodes.get(name)
-            if node is not None and node.topology.gpus:
-                self._become(name, node.with_load(self._loads.on(name)))
+    def _load(self, uid: PodUID, node: str = "", host: HostResources = NO_RESOURCES) -> None:
+        """Count what a pod without GPUs takes of a node; it does not matter where no GPUs are."""
+        before = self._plain.pop(uid, ("", NO_RESOURCES))
+        if host != NO_RESOURCES:
+            self._plain[uid] = node, host
+        if before == (node, host):
+            return
+        for name, more in ((before[0], NO_RESOURCES - before[1]), (node, host)):
+            self._loads[name] = load = self._loads.get(name, NO_RESOURCES) + more
+            if load == NO_RESOURCES:
+                del self._loads[name]
+            known = self.nodes.get(name)
+            if known is not None and known.topology.gpus and known.load != load:
+                self._become(name, known.with_load(load))
 
     def _become(self, name: str, node: NodeState | None) -> None:
         """Replace the node's value, and note the change; None: it is gone."""
@@ -282,6 +287,8 @@ class ClusterState:
         if before is None or node is None or before.topology is not node.topology:
             self.gpus.subtract([gpu.model for gpu in before.topology.gpus] if before else ())
             self.gpus.update([gpu.model for gpu in node.topology.gpus] if node else ())
+            if len(self.gpus) != len(self.models):  # else the same value stays
+                self.models = frozenset(self.gpus)
         for one, sign in ((before, -1), (node, 1)):
             if one is not None and one.topology.gpus:
                 self._asked += sign * one.asked.cpu_milli

@@ -1,35 +1,15 @@
-"""What informers update: nodes and pods in the extender's state, and objects of other kinds."""
+"""What informers update: nodes and pods in the extender's state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from gpumanager.ids import PodUID
+from gpumanager.kube.informer import ObjectStore
 from gpumanager.kube.pod import PodView, read_pod
-from gpumanager.scheduler.node import read_node
+from gpumanager.scheduler.node import NodeSaid, read_node
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
-
-
-class NodeWatch:
-    """Nodes, by what their agents publish."""
-
-    path = "/api/v1/nodes"
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-
-    def name(self, item: Any) -> str:
-        return str(item["metadata"]["name"])
-
-    def put(self, item: Any) -> None:
-        self._state.node(read_node(item))
-
-    def remove(self, item: Any) -> None:
-        self._state.node_gone(str(item["metadata"]["name"]))
-
-    def only(self, names: set[str]) -> None:
-        self._state.only_nodes(names)
 
 
 class PodWatch:
@@ -71,36 +51,6 @@ class PodWatch:
         self._state.only_pods(PodUID(name) for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectStore:
-    """What `read` returns of each object of one kind, by namespace/name; nothing for None. changed:
-    gets the name, and what was known before and is after a change."""
-
-    path: str
-    read: Callable[[Any], Any]
-    changed: Callable[[str, Any, Any], None] = lambda _name, _before, _after: None
-    known: dict[str, Any] = field(default_factory=dict)
-
-    def name(self, item: Any) -> str:
-        metadata = item["metadata"]
-        return f"{metadata.get('namespace', '')}/{metadata['name']}"
-
-    def put(self, item: Any) -> None:
-        self._become(self.name(item), self.read(item))
-
-    def remove(self, item: Any) -> None:
-        self._become(self.name(item), None)
-
-    def only(self, names: set[str]) -> None:
-        for name in self.known.keys() - names:
-            self._become(name, None)
-
-    def _become(self, name: str, after: Any) -> None:
-        before = self.known.pop(name, None)
-        if after is not None:
-            self.known[name] = after
-        self.changed(name, before, after)
-
-
-def namespace_of(item: Any) -> str:
-    return str(item["metadata"]["namespace"])
+def node_store(state: ClusterState) -> ObjectStore[NodeSaid]:
+    """Return the store of nodes, by what their agents publish."""
+    return ObjectStore("/api/v1/nodes", read_node, state.node_changed)

@@ -9,7 +9,7 @@ path.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -35,21 +35,12 @@ class CdiUnresolved(GpuManagerError):
     """A container is to have a CDI device that no spec file has: CreateContainer fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpecEdits:
-    """What a device adds to a container."""
-
-    env: Mapping[str, str]
-    devices: tuple[BindMount, ...]
-    mounts: tuple[BindMount, ...]
-
-
-def read_specs(directories: Iterable[Path]) -> dict[str, SpecEdits]:
+def read_specs(directories: Iterable[Path]) -> dict[str, ContainerSpec]:
     """Return the devices of all spec files that are in `directories` now, by qualified name,
-    `vendor/class=name`; a directory need not be there."""
-    found: dict[str, SpecEdits | None] = {}
+    `vendor/class=name`, each as what it adds to a container; a directory need not be there."""
+    found: dict[str, ContainerSpec | None] = {}
     for directory in directories:
-        here: dict[str, SpecEdits | None] = {}
+        here: dict[str, ContainerSpec | None] = {}
         for path in sorted(directory.glob("*")):
             if path.suffix not in SUFFIXES or path.is_dir():
                 continue
@@ -64,7 +55,7 @@ def read_specs(directories: Iterable[Path]) -> dict[str, SpecEdits]:
 
 
 def inject(
-    spec: ContainerSpec, devices: Mapping[str, SpecEdits], names: Sequence[str]
+    spec: ContainerSpec, devices: Mapping[str, ContainerSpec], names: Sequence[str]
 ) -> ContainerSpec:
     """Return `spec` with the devices, each once; raises CdiUnresolved, in containerd's words."""
     wanted = tuple(dict.fromkeys(names))
@@ -74,7 +65,7 @@ def inject(
         )
     environment, nodes, mounts = dict(spec.environment), spec.devices, spec.mounts
     for edits in (devices[name] for name in wanted):
-        environment |= edits.env
+        environment |= edits.environment
         nodes = _replaced(nodes, edits.devices)
         if edits.mounts:  # those below others come after them
             mounts = tuple(sorted(_replaced(mounts, edits.mounts), key=_depth))
@@ -94,7 +85,7 @@ def _depth(mount: BindMount) -> int:
     return len(PurePosixPath(mount.container).parts)
 
 
-def _read(path: Path) -> dict[str, SpecEdits]:
+def _read(path: Path) -> dict[str, ContainerSpec]:
     """Return the devices of one file by qualified name; raises ValueError."""
     spec = _known(yaml.safe_load(path.read_text()), SPEC)
     kind, version = str(spec.get("kind", "")), str(spec.get("cdiVersion", ""))
@@ -109,7 +100,7 @@ def _read(path: Path) -> dict[str, SpecEdits]:
     return found
 
 
-def _edits(value: Any) -> SpecEdits:
+def _edits(value: Any) -> ContainerSpec:
     edits = _known(value or {}, EDITS)
     pairs = [str(row).partition("=") for row in edits.get("env") or ()]
     for name, mark, _ in pairs:
@@ -117,8 +108,9 @@ def _edits(value: Any) -> SpecEdits:
             raise ValueError(f'invalid environment variable "{name}"')
     nodes = [_known(row, NODE) for row in edits.get("deviceNodes") or ()]
     mounts = [_known(row, MOUNT) for row in edits.get("mounts") or ()]
-    return SpecEdits(
-        env={name: value for name, _, value in pairs},
+    return ContainerSpec(
+        command=(),
+        environment={name: value for name, _, value in pairs},
         devices=tuple(BindMount(row.get("hostPath") or row["path"], row["path"]) for row in nodes),
         mounts=tuple(
             BindMount(row["hostPath"], row["containerPath"], "ro" in (row.get("options") or ()))

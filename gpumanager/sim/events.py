@@ -1,32 +1,28 @@
 """What happens on a simulated node while it runs, for whoever wants to show it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReady:
+class NodeReady(NamedTuple):
     """The agent has registered its resources."""
 
     gpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class PodAdmitted:
+class PodAdmitted(NamedTuple):
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodRefused:
+class PodRefused(NamedTuple):
     pod: Pod
     rejection: Rejection
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStarted:
+class ContainerStarted(NamedTuple):
     """gpus: their UUIDs, as VCUDA_GPUS says them; empty for none."""
 
     pod: Pod
@@ -34,15 +30,13 @@ class ContainerStarted:
     gpus: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPrinted:
+class ContainerPrinted(NamedTuple):
     pod: Pod
     container: ContainerManifest
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEnded:
+class ContainerEnded(NamedTuple):
     pod: Pod
     container: ContainerManifest
     exit_code: int
@@ -50,8 +44,3 @@ class ContainerEnded:
 
 Event = NodeReady | PodAdmitted | PodRefused | ContainerStarted | ContainerPrinted | ContainerEnded
 OnEvent = Callable[[Event], None]
-
-
-def ignore(event: Event) -> None:
-    """Ignore an event, for who wants to see nothing."""
-    del event

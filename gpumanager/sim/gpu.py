@@ -15,14 +15,13 @@ import platform
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import vcuda_shim
 from gpumanager.errors import GpuManagerError, InputError
 from gpumanager.gpu.values import GpuUUID, Level
-from gpumanager.sim.faults import SimulatedFaults
 from gpumanager.sim.machine import DriverBehaviour, Machine
 from vcuda_shim import _sim
 
@@ -125,39 +124,34 @@ class SimulatedGpus:
         _check(_sim.lib.sim_open(bytes(control), state), "opening", control)
         return cls(machine, devices, state[0])
 
-    @property
-    def faults(self) -> SimulatedFaults:
-        """Return what can go wrong with them; good until they are closed."""
-        return SimulatedFaults(self.machine, self.device_directory, self._open)
-
     def tenants(self) -> Sequence[TenantAccount]:
         """Return the tenants in the order in which they first used a GPU."""
         ask = _sim.lib.account_tenants
-        accounts = _filled("struct sim_tenant[]", ask, self._open, self._account)
+        accounts = _filled("struct sim_tenant[]", ask, self.state, self._account)
         return sorted(accounts, key=lambda account: account.serial)
 
     def retire(self, mount_namespace: int) -> TenantAccount | None:
         """End the account of a container that has ended, and return it."""
         row = _sim.ffi.new("struct sim_tenant *")
-        found = _sim.lib.account_retire(self._open, mount_namespace, row) == 0
+        found = _sim.lib.account_retire(self.state, mount_namespace, row) == 0
         return self._account(row[0]) if found else None
 
     def processes(self) -> Sequence[Occupant]:
         """Return every process that has a context or memory, once per GPU."""
         ask = _sim.lib.account_occupants
-        return tuple(_filled("struct sim_occupant[]", ask, self._open, self._occupant))
+        return tuple(_filled("struct sim_occupant[]", ask, self.state, self._occupant))
 
     def device_bytes(self, gpu: GpuUUID) -> int:
         """Return what all processes hold on a GPU; raises KeyError for one of another machine."""
-        return int(_sim.lib.account_used(self._open, self.machine.position(gpu)))
+        return int(_sim.lib.account_used(self.state, self.machine.position(gpu)))
 
     def busy_percent(self, gpu: GpuUUID) -> int:
         """Return for how much of its last sample period anybody used a GPU; KeyError as above."""
-        return int(_sim.lib.account_busy_percent(self._open, self.machine.position(gpu)))
+        return int(_sim.lib.account_busy_percent(self.state, self.machine.position(gpu)))
 
     def lost_ns(self, gpu: GpuUUID) -> int:
         """Return GPU time lost while work waited for a switch to its process; KeyError as above."""
-        return int(_sim.lib.account_lost_ns(self._open, self.machine.position(gpu)))
+        return int(_sim.lib.account_lost_ns(self.state, self.machine.position(gpu)))
 
     def utilization(self, gpu: GpuUUID, after_ns: int) -> Sequence[Utilization] | None:
         """Return what NVML answers of sample periods that ended later; None: it never does.
@@ -166,7 +160,7 @@ class SimulatedGpus:
         """
         rows = _sim.ffi.new("struct sim_utilization[]", _sim.lib.SIM_PROCESSES)
         ask = _sim.lib.account_utilization
-        count = ask(self._open, self.machine.position(gpu), after_ns, rows)
+        count = ask(self.state, self.machine.position(gpu), after_ns, rows)
         if count < 0:
             return None
         return tuple(Utilization(row.pid, row.percent, row.sample_ns) for row in rows[0:count])
@@ -176,7 +170,7 @@ class SimulatedGpus:
 
         Return how many. To be called again and again: until then everybody waits for them.
         """
-        return int(_sim.lib.stopped_continue(self._open))
+        return int(_sim.lib.stopped_continue(self.state))
 
     def close(self) -> None:
         """Let go of the state; its files stay."""
@@ -185,37 +179,18 @@ class SimulatedGpus:
             self._state = None
 
     @property
-    def _open(self) -> Any:
+    def state(self) -> Any:
         if self._state is None:
             raise GpuManagerError(f"{self.device_directory}: these simulated GPUs are closed")
         return self._state
 
     def _occupant(self, row: Any) -> Occupant:
-        return Occupant(
-            pid=row.pid,
-            gpu=self.machine.topology.gpus[row.gpu].uuid,
-            mount_namespace=row.mount_namespace,
-            bytes_now=row.bytes,
-            bytes_told=row.told_bytes,
-            allocations=row.allocations,
-            busy_ns=row.busy_ns,
-        )
+        uuid_of = self.machine.topology.gpus[row.gpu].uuid
+        return Occupant(**{**_values(Occupant, row), "gpu": uuid_of})
 
     def _account(self, row: Any) -> TenantAccount:
         gpus = zip(self.machine.topology.gpus, row.gpus, strict=False)
-        devices = {
-            gpu.uuid: DeviceAccount(
-                bytes_now=usage.bytes,
-                bytes_peak=usage.peak_bytes,
-                refused=usage.refused,
-                busy_ns=usage.busy_ns,
-                first_work_ns=usage.first_work_ns,
-                last_end_ns=usage.last_end_ns,
-                launches=usage.launches,
-                sm_ns=usage.sm_ns,
-            )
-            for gpu, usage in gpus
-        }
+        devices = {gpu.uuid: DeviceAccount(**_values(DeviceAccount, use)) for gpu, use in gpus}
         return TenantAccount(row.mount_namespace, row.serial, devices)
 
 
@@ -249,6 +224,12 @@ def driver_files(cuda_version: int) -> list[Path]:
 def _symlink(link: Path, target: str) -> None:
     link.unlink(missing_ok=True)
     link.symlink_to(target)
+
+
+def _values(kind: type, row: Any) -> dict[str, Any]:
+    """Return the fields of a value by those of the C struct, which has other names for some."""
+    names = {"bytes_now": "bytes", "bytes_peak": "peak_bytes", "bytes_told": "told_bytes"}
+    return {one.name: getattr(row, names.get(one.name, one.name)) for one in fields(kind)}
 
 
 def _filled(kind: str, ask: Any, state: Any, read: Callable[[Any], T]) -> list[T]:
@@ -295,13 +276,13 @@ def _description(machine: Machine) -> Any:
         except ValueError as error:
             raise InputError(machine.name, f"GPU {gpu.index}: {gpu.bus_id}, {gpu.uuid}") from error
         row.name = model.name.encode()[: _sim.lib.SIM_NAME_SIZE - 1]
-        row.memory_bytes, row.context_bytes = gpu.memory, model.context_bytes
-        row.reserved_bytes = model.reserved_bytes
+        for name in ("context_bytes", "reserved_bytes", "link_bandwidth", "memory_bandwidth"):
+            setattr(row, name, getattr(model, name))
+        row.memory_bytes = gpu.memory
         row.pci_domain, row.pci_bus, row.pci_device = domain, bus, device
         row.minor = gpu.minor
         row.numa_node = _sim.lib.SIM_NOWHERE if gpu.numa_node is None else gpu.numa_node
         row.sm_count, row.threads_per_sm = model.sm_count, model.max_threads_per_sm
-        row.link_bandwidth, row.memory_bandwidth = model.link_bandwidth, model.memory_bandwidth
         row.capability_major, row.capability_minor = model.compute_capability
         for b in range(a):
             bond = machine.topology.bond(a, b)

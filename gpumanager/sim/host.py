@@ -29,7 +29,7 @@ from typing import Final
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.kernel_modules import HMM
 from gpumanager.gpu.nvml import MEMINFO
-from gpumanager.sim.gpu import SimulatedGpus, install_driver
+from gpumanager.sim.gpu import LIBRARIES, SimulatedGpus, install_driver
 from gpumanager.sim.machine import Machine
 from gpumanager.volume.ldcache import FLAGS, LdEntry, write_ldcache
 
@@ -45,6 +45,7 @@ class NodeDisk:
     def __init__(self, base: Path, lock: int) -> None:
         self.base, self.lock = base, lock
         self.root = base / "root"
+        self.libraries = self.root / LIBRARIES
         self.kubelet = base / "kubelet"
         self.plugins_registry, self.plugins = base / "plugins_registry", base / "plugins"
         self.cdi = base / "cdi" / "static", base / "cdi" / "dynamic"
@@ -53,14 +54,6 @@ class NodeDisk:
         self.virtual, self.turns = base / "vm", base / "turns"
         self.checkpoint, self.volumes = base / "checkpoint", base / "vdriver"
         self.agent_log = base / "agent.log"
-
-    @property
-    def libraries(self) -> Path:
-        """Return where the driver's libraries lie in the root."""
-        found = next(self.root.rglob("libnvidia-ml.so.1"), None)
-        if found is None:
-            raise GpuManagerError(f"no driver was installed under {self.root}")
-        return found.parent
 
     def remove(self) -> None:
         """Remove all of the node; once."""

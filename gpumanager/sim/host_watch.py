@@ -18,13 +18,9 @@ BUSY: Final = 0.02
 
 
 class HostWatch:
-    """Use around what is measured. late: the part of the time by which we were woken too late.
+    """Use around what is measured. late: the part of the time by which we were woken too late."""
 
-    own_work: what this program's own work adds to that counts too.
-    """
-
-    def __init__(self, *, own_work: bool = False) -> None:
-        self._own_work = own_work
+    def __init__(self) -> None:
         self.late = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -41,23 +37,21 @@ class HostWatch:
         self._over.set()
         self._thread.join()
 
+    def waited(self, late: float) -> float:
+        """Return the seconds that this thread has waited for a processor. late: by which it was
+        woken too late, all in all."""
+        try:
+            own = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+            return int(own.read_text().split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return late
+
     def _watch(self) -> None:
-        own = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        waited = None if self._own_work else _waited_seconds(own)
-        begun, lost, last = time.monotonic(), 0.0, time.monotonic()
+        begun, sleeps, lost, before = time.monotonic(), 0, 0.0, self.waited(0)
         while not self._over.is_set():
             time.sleep(PAUSE)
-            now, before = time.monotonic(), waited
-            waited = None if before is None else _waited_seconds(own)
-            late = now - last - PAUSE if waited is None or before is None else waited - before
-            lost += max(late - LATE_SECONDS, 0.0)
-            last = now
-        self.late = lost / (last - begun)
-
-
-def _waited_seconds(schedstat: Path) -> float | None:
-    """Return how long the thread has waited for a processor; None if the kernel does not count."""
-    try:
-        return int(schedstat.read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
+            sleeps += 1
+            waited = self.waited(time.monotonic() - begun - sleeps * PAUSE)
+            lost += max(waited - before - LATE_SECONDS, 0.0)
+            before = waited
+        self.late = lost / (time.monotonic() - begun)

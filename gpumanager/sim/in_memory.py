@@ -1,5 +1,6 @@
-"""The agent's seams in memory: each remembers what it is told, and answers what a test sets."""
+"""The agent's seams and clocks in memory: each remembers what it is told, answers what is set."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,11 @@ from gpumanager.grants.grant import Grant
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.kube.pod import PodView
 from gpumanager.kubelet.pods import PodsUnavailable
+from gpumanager.limits.pausing import Cgroup
+from gpumanager.limits.processes import Process
 from gpumanager.limits.values import AllocationUsage, Limit
 from gpumanager.runtime.status import LiveContainer
+from gpumanager.sim.clock import NS
 
 
 @dataclass
@@ -94,3 +98,84 @@ class SimulatedContainers:
         if not self.answers:
             raise GpuManagerError("/run/containerd.sock: no such file")
         return tuple(self.containers)
+
+
+class SimulatedFreezer:
+    """A `limits.pausing.Freezer`. containers: of each pid, its allocation and the name of its
+    cgroup. broken: cgroups that stay as they are, whatever is written. lookups: of processes, so
+    far."""
+
+    def __init__(self, containers: dict[int, tuple[AllocationID, Cgroup]] | None = None) -> None:
+        self.containers = containers or {}
+        self.frozen: set[Cgroup] = set()
+        self.terminating: set[Cgroup] = set()
+        self.broken: set[Cgroup] = set()
+        self.lookups = 0
+
+    def container(self, allocation: AllocationID, process: Process) -> Cgroup | None:
+        self.lookups += 1
+        owner, cgroup = self.containers.get(process.pid, (None, None))
+        return cgroup if owner == allocation else None
+
+    def terminates(self, cgroup: Cgroup) -> bool:
+        return cgroup in self.terminating
+
+    def freeze(self, cgroup: Cgroup) -> None:
+        self._check(cgroup)
+        if cgroup not in self.broken:
+            self.frozen.add(cgroup)
+
+    def thaw(self, cgroup: Cgroup) -> None:
+        self._check(cgroup)
+        self.frozen.discard(cgroup)
+
+    def is_frozen(self, cgroup: Cgroup) -> bool:
+        return cgroup in self.frozen
+
+    def end(self, cgroup: Cgroup) -> None:
+        """End a container: its cgroup is removed."""
+        self.frozen.discard(cgroup)
+        self.containers = {pid: one for pid, one in self.containers.items() if one[1] != cgroup}
+
+    def _check(self, cgroup: Cgroup) -> None:
+        if all(one[1] != cgroup for one in self.containers.values()):
+            raise FileNotFoundError(cgroup)
+
+
+@dataclass
+class ManualClock:
+    """Seconds that pass only as somebody sets them. step: that each look at it adds."""
+
+    now: float = 0.0
+    step: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+class ManualTimer:
+    """Moves only when it is told to, for what waits inside of this process."""
+
+    def __init__(self) -> None:
+        self._now = 1000 * NS
+        self._sleepers: set[tuple[int, asyncio.Future[None]]] = set()
+
+    def now(self) -> int:
+        return self._now
+
+    async def sleep_until(self, deadline: int) -> None:
+        if deadline > self._now:
+            sleeper = (deadline, asyncio.get_running_loop().create_future())
+            self._sleepers.add(sleeper)
+            try:
+                await sleeper[1]
+            finally:
+                self._sleepers.discard(sleeper)
+
+    def advance(self, seconds: float) -> None:
+        """Wake who sleeps no longer; they run when the caller awaits something."""
+        self._now += round(seconds * NS)
+        for deadline, waking in self._sleepers:
+            if deadline <= self._now and not waking.done():
+                waking.set_result(None)

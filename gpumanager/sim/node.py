@@ -1,7 +1,7 @@
 """A node in a box: simulated GPUs, driver and kubelet, the real node agent, containers that run.
 
 async with SimulatedNode(load_machine("t4x4")) as node:
-    results = await node.run(read_pods([Path("pod.yaml")]))
+    results = await node.run(read_manifest([Path("pod.yaml")]).pods)
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.names import CLAIM_DRIVER, VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied, AgentProcess
-from gpumanager.sim.container.process import ContainerProcess, namespaces_available
+from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_2, ContainerdVersion, SimulatedRuntime
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, make_disk
@@ -23,9 +23,9 @@ from gpumanager.sim.kubelet.kubelet import DevicesNotReady, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.machine import Machine
-from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-from gpumanager.sim.results import ContainerResult, chosen, measure, memory_limit, why
-from gpumanager.sim.runner import ALLOCATION, GPUS, Finished, PodRunner
+from gpumanager.sim.manifest.pods import Pod
+from gpumanager.sim.results import ContainerResult
+from gpumanager.sim.runner import PodRunner
 
 STOPPED_SECONDS: Final = 0.01
 """Between two looks for programs that were stopped inside of the driver."""
@@ -49,6 +49,7 @@ class SimulatedNode:
     gpus: SimulatedGpus
     runtime: SimulatedRuntime
     kubelet: SimulatedKubelet
+    runner: PodRunner
     agent: AgentProcess
 
     def __init__(
@@ -56,7 +57,7 @@ class SimulatedNode:
         machine: Machine,
         *,
         seed: int = 0,
-        on_event: events.OnEvent = events.ignore,
+        on_event: events.OnEvent = lambda _: None,
         version: KubeletVersion = KUBELET_1_37,
         agent_flags: Mapping[str, object] | None = None,
         runtime: ContainerdVersion = CONTAINERD_2,
@@ -69,7 +70,6 @@ class SimulatedNode:
         self.machine = machine
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
         self._on_event = on_event
-        self._containers: list[ContainerProcess] = []
         self._ending = contextlib.AsyncExitStack()
         """What ends what has begun, the latest first; one failing, still the rest."""
 
@@ -107,6 +107,8 @@ class SimulatedNode:
         await self.kubelet.start()
         self.agent = AgentProcess(disk, self._agent_flags)
         self._ending.push_async_callback(self.agent.stop)
+        self.runner = PodRunner(disk, self.gpus, self.kubelet, self.runtime, self._on_event)
+        self._ending.push_async_callback(self.runner.close)
         await self.start_agent()
         self._on_event(events.NodeReady(len(self.machine.topology.gpus)))
 
@@ -127,14 +129,12 @@ class SimulatedNode:
         """Start the agent, also after `kill_agent`, and wait until it has registered."""
         self.kubelet.forget_devices()
         await self.agent.start(self.kubelet.http.endpoint)
-        interface = self._agent_flags.get("interface")
+        if self._agent_flags.get("interface") in {"claims", "both"}:
+            ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
+        else:
+            ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
         try:
-            if interface in {"claims", "both"}:
-                ready = self.kubelet.wait_for_driver(CLAIM_DRIVER, REGISTERED_SECONDS)
-                await self.unless_agent_dies(ready)
-            else:
-                ready = self.kubelet.wait_for_devices((VCORE, VMEMORY), REGISTERED_SECONDS)
-                await self.unless_agent_dies(ready)
+            await self.unless_agent_dies(ready)
         except DevicesNotReady as error:
             raise AgentDied(
                 f"{error}; the agent's log ends with: {self.agent.last_words()}"
@@ -152,7 +152,7 @@ class SimulatedNode:
 
     def kill_containers(self) -> None:
         """Kill every container, as a node that is drained by force."""
-        for container in self._containers:
+        for container in self.runner.containers:
             container.kill()
 
     async def admit(self, pod: Pod) -> Rejection | None:
@@ -174,37 +174,22 @@ class SimulatedNode:
         """
         return await self.unless_agent_dies(self._run(pods, stop))
 
-    async def run_admitted(
-        self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
-    ) -> tuple[ContainerResult, ...]:
-        """Run one pod that `admit` let in. running, stop: see `PodRunner.run`."""
-        runner = PodRunner(
-            self.kubelet,
-            self.runtime,
-            self.disk.base,
-            report=self._report,
-            keep=self._keep,
-            on_event=self._on_event,
-        )
-        return await runner.run(pod, running=running, stop=stop)
-
-    def _keep(self, container: ContainerProcess) -> None:
-        self._containers.append(container)
-        self._ending.push_async_callback(container.close)
-
     async def _run(
         self, pods: Sequence[Pod], stop: asyncio.Event | None
     ) -> tuple[ContainerResult, ...]:
         running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
         async with asyncio.TaskGroup() as group:
             for pod in pods:
-                rejection = await self.admit(pod)
-                if rejection is None:
-                    work = self.run_admitted(pod, stop=stop)
-                else:
-                    work = _refused(pod, rejection)
+                work = self._run_pod(pod, await self.admit(pod), stop)
                 running.append(group.create_task(work))
         return tuple(result for task in running for result in task.result())
+
+    async def _run_pod(
+        self, pod: Pod, rejection: Rejection | None, stop: asyncio.Event | None
+    ) -> tuple[ContainerResult, ...]:
+        if rejection is None:
+            return await self.runner.run(pod, stop=stop)
+        return tuple(ContainerResult(pod, one, refused=str(rejection)) for one in pod.containers)
 
     async def unless_agent_dies(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the outcome of `work`; raises AgentDied where the agent ends before it."""
@@ -226,24 +211,6 @@ class SimulatedNode:
                 task.cancel()
             await asyncio.wait((working, dying))
 
-    def _report(
-        self, pod: Pod, container: ContainerManifest, finished: Finished
-    ) -> ContainerResult:
-        """Read while the allocation's books are still there: the pod has not ended yet."""
-        granted = finished.granted
-        gpus = chosen(self.machine.topology.gpus, granted.get(GPUS, ""))
-        accounts = {row.mount_namespace: row for row in self.gpus.tenants()}
-        return ContainerResult(
-            pod,
-            container,
-            gpus=gpus,
-            why=why(self.disk.checkpoint, granted.get(ALLOCATION, "")),
-            memory_limit=memory_limit(container, gpus),
-            measured=measure(accounts.get(finished.mount_namespace), finished.allocation),
-            exit_code=finished.exit_code,
-            stopped=finished.stopped,
-        )
-
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     """Await it to the end; a cancellation takes effect afterwards."""
@@ -253,9 +220,3 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
-
-
-async def _refused(pod: Pod, rejection: Rejection) -> tuple[ContainerResult, ...]:
-    return tuple(
-        ContainerResult(pod, container, refused=str(rejection)) for container in pod.containers
-    )

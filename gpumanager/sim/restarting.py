@@ -24,24 +24,22 @@ async def keep_running(
     pods: Sequence[Pod], run: Callable[[Pod], Awaitable[Results]], stop: asyncio.Event
 ) -> Results:
     """Run pods again and again; return their last results. run: one pod once, or to `stop`."""
+
+    async def keep(pod: Pod) -> Results:
+        seconds = AGAIN_SECONDS
+        while True:
+            results = await run(pod)
+            if any(one.refused for one in results):
+                await stop.wait()
+            failed = any(one.failed for one in results)
+            seconds = min(2 * seconds, LONGEST_SECONDS) if failed else AGAIN_SECONDS
+            if await is_set_within(stop, seconds):
+                return results
+            pod = replace(pod, uid=str(uuid.uuid4()))
+
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_keep_one_running(pod, run, stop)) for pod in pods]
+        tasks = [group.create_task(keep(pod)) for pod in pods]
     return tuple(one for task in tasks for one in task.result())
-
-
-async def _keep_one_running(
-    pod: Pod, run: Callable[[Pod], Awaitable[Results]], stop: asyncio.Event
-) -> Results:
-    seconds = AGAIN_SECONDS
-    while True:
-        results = await run(pod)
-        if any(one.refused for one in results):
-            await stop.wait()
-        failed = any(one.failed for one in results)
-        seconds = min(2 * seconds, LONGEST_SECONDS) if failed else AGAIN_SECONDS
-        if await is_set_within(stop, seconds):
-            return results
-        pod = replace(pod, uid=str(uuid.uuid4()))
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:

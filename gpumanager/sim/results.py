@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpumanager.gpu.values import Gpu, GpuUUID
+from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.ids import AllocationID
+from gpumanager.limits.pages.books import read_usage
 from gpumanager.limits.pages.mapping import RegionBroken, RegionUnreadable
-from gpumanager.limits.pages.region import read_usage
 from gpumanager.limits.values import DeviceUsage
 from gpumanager.sim.gpu import TenantAccount
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
@@ -110,9 +110,3 @@ def why(checkpoint: Path, allocation: str) -> str:
 def share_of(busy: int, first_work: int, last_end: int) -> float | None:
     """Return percent of the time from the first kernel, fill or copy to the end of the last."""
     return 100 * busy / (last_end - first_work) if last_end > first_work else None
-
-
-def chosen(gpus: Sequence[Gpu], visible: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of VCUDA_GPUS, by index."""
-    named = {GpuUUID(uuid) for uuid in visible.split(",")}
-    return tuple(gpu for gpu in gpus if gpu.uuid in named)

@@ -1,10 +1,10 @@
 """Run the containers of one admitted pod: in the order of a pod's life, as real processes."""
 
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -22,6 +22,8 @@ from gpumanager.sim.container.process import (
 )
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.container_runtime import SimulatedRuntime
+from gpumanager.sim.gpu import SimulatedGpus
+from gpumanager.sim.host import NodeDisk
 from gpumanager.sim.kubelet.kubelet import (
     ClaimsUnknown,
     CreateContainerError,
@@ -30,7 +32,7 @@ from gpumanager.sim.kubelet.kubelet import (
 )
 from gpumanager.sim.manifest.expansion import expand, expand_environment
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-from gpumanager.sim.results import ContainerResult
+from gpumanager.sim.results import ContainerResult, measure, memory_limit, why
 from vcuda_shim import PROGRAMS
 
 GPUS: Final = "VCUDA_GPUS"
@@ -41,55 +43,25 @@ _KEPT: Final = ("HOME", "LANG", "LC_ALL", "TERM", "TZ")
 """Variables of the host that a container's image would bring too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A container that ran. allocation: the host's directory of its books, if it has one.
-
-    stopped: it ran on until it was stopped.
-    """
-
-    options: RunOptions
-    spec: ContainerSpec
-    mount_namespace: int
-    exit_code: int
-    stopped: bool = False
-
-    @property
-    def granted(self) -> Mapping[str, str]:
-        return granted(self.options, self.spec)
-
-    @property
-    def allocation(self) -> Path | None:
-        mounts = {row.container: row.host for row in self.spec.mounts}
-        found = mounts.get(str(CONTAINER_VCUDA))
-        return None if found is None else Path(found)
-
-
-Report = Callable[[Pod, ContainerManifest, Finished], ContainerResult]
-
-
 class PodRunner:
-    """Runs pods of one node.
-
-    runtime: gets what runs. keep: takes every container, to let go of it when the node ends.
-    """
+    """Runs the pods of one node. containers: of all of them, which `close` ends."""
 
     def __init__(
         self,
+        disk: NodeDisk,
+        gpus: SimulatedGpus,
         kubelet: SimulatedKubelet,
         runtime: SimulatedRuntime,
-        directory: Path,
-        *,
-        report: Report,
-        keep: Callable[[ContainerProcess], None],
         on_event: events.OnEvent,
     ) -> None:
-        self._kubelet = kubelet
-        self._runtime = runtime
-        self._directory = directory
-        self._report = report
-        self._keep = keep
+        self.containers: list[ContainerProcess] = []
+        self._disk, self._gpus, self._kubelet, self._runtime = disk, gpus, kubelet, runtime
         self._on_event = on_event
+        self._ending = contextlib.AsyncExitStack()
+
+    async def close(self) -> None:
+        """End all containers; one failing, still the rest."""
+        await self._ending.aclose()
 
     async def run(
         self, pod: Pod, *, running: asyncio.Event | None = None, stop: asyncio.Event | None = None
@@ -154,19 +126,19 @@ class PodRunner:
             return ContainerResult(pod, container, refused="stopped before it was started")
         try:
             options = await self._kubelet.prepare(pod, container)
-            volumes = lay_out_volumes(pod, self._directory)
-            spec = container_spec(pod, container, options, volumes)
+            spec = container_spec(pod, container, options, lay_out_volumes(pod, self._disk.base))
             spec = self._runtime.create(spec, options.cdi_devices)
-            gpus = granted(options, spec).get(GPUS, "")
-            self._on_event(events.ContainerStarted(pod, container, gpus))
+            granted = options.environment
+            if options.cdi_devices:  # whose variables replaced the pod's own
+                granted = {**spec.environment, **granted}
+            self._on_event(events.ContainerStarted(pod, container, granted.get(GPUS, "")))
             process = await start_container(
-                spec,
-                self._directory / f"{pod.uid}-{container.name}.json",
-                lambda line: self._on_event(events.ContainerPrinted(pod, container, line)),
+                spec, lambda line: self._on_event(events.ContainerPrinted(pod, container, line))
             )
         except (CreateContainerError, CdiUnresolved, ContainerNotStarted) as error:
             return ContainerResult(pod, container, refused=str(error))
-        self._keep(process)
+        self.containers.append(process)
+        self._ending.push_async_callback(process.close)
         named = Container(ContainerID(""), PodUID(pod.uid), pod.namespace, pod.name, container.name)
         live = self._runtime.started(
             LiveContainer(
@@ -193,15 +165,21 @@ class PodRunner:
             process.kill()
             self._runtime.ended(live.container.container_id)
         self._on_event(events.ContainerEnded(pod, container, code))
-        finished = Finished(options, spec, process.mount_namespace, code, stopped)
-        return self._report(pod, container, finished)
-
-
-def granted(options: RunOptions, spec: ContainerSpec) -> Mapping[str, str]:
-    """Return the plugins' variables; with CDI devices all, for theirs replaced the pod's own."""
-    return (
-        {**spec.environment, **options.environment} if options.cdi_devices else options.environment
-    )
+        # Read while the allocation's books are still there: the pod has not ended yet.
+        gpus = self._gpus.machine.topology.gpus
+        accounts = {row.mount_namespace: row for row in self._gpus.tenants()}
+        books = [Path(row.host) for row in spec.mounts if row.container == str(CONTAINER_VCUDA)]
+        found = tuple(one for one in gpus if one.uuid in granted.get(GPUS, "").split(","))
+        return ContainerResult(
+            pod,
+            container,
+            gpus=found,
+            why=why(self._disk.checkpoint, granted.get(ALLOCATION, "")),
+            memory_limit=memory_limit(container, found),
+            measured=measure(accounts.get(process.mount_namespace), next(iter(books), None)),
+            exit_code=code,
+            stopped=stopped,
+        )
 
 
 def lay_out_volumes(pod: Pod, directory: Path) -> Mapping[str, Path]:

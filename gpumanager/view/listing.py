@@ -1,13 +1,10 @@
 """Which rows are shown, in which order: sorted, filtered, folded as the reader wishes. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, TypeVar
 
-from gpumanager.view.node import ContainerRow, GpuRow, Seen
-
-_T = TypeVar("_T")
+from gpumanager.view.node import ContainerRow, DeviceRow, GpuRow, Seen
 
 
 class Sort(Enum):
@@ -24,17 +21,29 @@ class Sort(Enum):
 class Row:
     """One line: a node (no gpu), a GPU of it (no container), or a container on that GPU.
 
-    key: the same at every look. folded: rows below it are not shown. last: of its GPU. flat: it
-    stands beside containers of other GPUs.
+    key: the same at every look. device: what the container has of the GPU. folded: rows below it
+    are not shown. last: of its GPU. flat: it stands beside containers of other GPUs.
     """
 
     key: str
     seen: Seen
     gpu: GpuRow | None = None
     container: ContainerRow | None = None
+    device: DeviceRow | None = None
     folded: bool = False
     last: bool = False
     flat: bool = False
+
+    @property
+    def words(self) -> str:
+        """What a container is found by."""
+        return f"{self.container.name} {self.container.claim or ''}" if self.container else ""
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What its GPU is found by."""
+        gpu = self.gpu
+        return (f"GPU{gpu.index}", gpu.model, gpu.uuid, self.seen.name) if gpu else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,77 +73,64 @@ class Wish:
         every = tuple(Sort)
         return replace(self, sort=every[(every.index(self.sort) + step) % len(every)], turned=False)
 
+    def has(self, *texts: object) -> bool:
+        """Return whether what it looks for is in one of these, or between two."""
+        return self.needle.casefold() in " ".join(map(str, texts)).casefold()
 
-def _throttled(row: ContainerRow) -> float:
-    """Return the rate; where only one look is known, the sum since it started."""
-    return (row.throttled_seconds if row.throttled is None else row.throttled) or 0
+    def sorted(self, found: Sequence[Row]) -> Sequence[Row]:
+        """Return them, most first; by place, they stay as the agent has them."""
+        if self.sort is Sort.PLACE:
+            return found[::-1] if self.turned else found
+        return sorted(found, key=self._amount, reverse=not self.turned)
 
-
-CONTAINER_ORDER: Final[dict[Sort, Callable[[ContainerRow], float]]] = {
-    Sort.MEMORY: lambda row: row.held or 0,
-    Sort.SHARE: lambda row: row.taken or 0,
-    Sort.WAIT: _throttled,
-    Sort.REFUSALS: lambda row: row.refusals or 0,
-}
-GPU_ORDER: Final[dict[Sort, Callable[[GpuRow], float]]] = {
-    Sort.MEMORY: lambda gpu: gpu.memory_used or 0,
-    Sort.SHARE: lambda gpu: gpu.busy or 0,
-    Sort.WAIT: lambda gpu: sum(_throttled(row) for row in gpu.containers),
-    Sort.REFUSALS: lambda gpu: sum(row.refusals or 0 for row in gpu.containers),
-}
-"""Most comes first; by place, they stay as the agent has them."""
+    def _amount(self, row: Row) -> float:
+        gpu, node = row.gpu, row.seen.node
+        on_gpu = node.on(gpu) if node and gpu and not row.device else ()
+        devices = [row.device] if row.device else [device for _, device in on_gpu]
+        match self.sort:
+            case Sort.MEMORY:
+                return (row.device.held if row.device else gpu and gpu.memory_used_bytes) or 0
+            case Sort.SHARE:
+                return (row.device.taken if row.device else gpu and gpu.utilization_percent) or 0
+            case Sort.REFUSALS:
+                return sum(one.memory_refusals or 0 for one in devices)
+        # The rate; where only one look is known, the sum since it started.
+        return sum(
+            (one.throttled_seconds if one.throttled is None else one.throttled) or 0
+            for one in devices
+        )
 
 
 def rows(nodes: Sequence[Seen], wish: Wish) -> tuple[Row, ...]:
     """Return what is shown. Nodes have rows of their own only where there are several."""
-    named, order = len(nodes) > 1, CONTAINER_ORDER.get(wish.sort)
     if wish.flat:
-        found = [
-            (Row(f"{_key(seen, gpu)} {one.name}", seen, gpu, one, flat=True), one)
-            for seen in nodes
-            for gpu in (seen.node.gpus if seen.node else ())
-            for one in gpu.containers
-            if _has(wish, f"{_words(one)} GPU{gpu.index} {gpu.model} {seen.name}")
-        ]
-        return tuple(row for row, _ in _sorted(found, order and (lambda it: order(it[1])), wish))
+        every = (_on(seen, gpu, flat=True) for seen in nodes for gpu in seen.gpus)
+        found = [row for one in every for row in one if wish.has(row.words, *row.place)]
+        return tuple(wish.sorted(found))
     shown: list[Row] = []
     for seen in nodes:
-        gpus = [gpu for gpu in (seen.node.gpus if seen.node else ()) if wish.idle or gpu.containers]
         below: list[Row] = []
-        for gpu in _sorted(gpus, GPU_ORDER.get(wish.sort), wish):
-            itself = _has(wish, f"GPU{gpu.index} {gpu.model} {gpu.uuid} {seen.name}")
-            ordered = _sorted(gpu.containers, order, wish)
-            inside = [one for one in ordered if itself or _has(wish, _words(one))]
-            if not itself and not inside:
-                continue
-            key = _key(seen, gpu)
-            folded = key in wish.folded
-            below.append(Row(key, seen, gpu, folded=folded))
-            below += [
-                Row(f"{key} {one.name}", seen, gpu, one, last=one is inside[-1])
-                for one in (() if folded else inside)
-            ]
+        for row in wish.sorted([Row(f"{seen.agent} {gpu.uuid}", seen, gpu) for gpu in seen.gpus]):
+            on_gpu = _on(seen, row.gpu)
+            itself = wish.has(*row.place)
+            inside = [one for one in wish.sorted(on_gpu) if itself or wish.has(one.words)]
+            if (itself or inside) and (wish.idle or on_gpu):
+                folded = row.key in wish.folded
+                below.append(replace(row, folded=folded))
+                below += [] if folded else inside[:-1]
+                below += [replace(one, last=True) for one in inside[-1:] if not folded]
+        named = len(nodes) > 1
         folded = named and seen.agent in wish.folded
-        if named and (below or not wish.needle or _has(wish, seen.name)):
+        if named and (below or not wish.needle or wish.has(seen.name)):
             shown.append(Row(seen.agent, seen, folded=folded))
         shown += () if folded else below
     return tuple(shown)
 
 
-def _sorted(found: Sequence[_T], order: Callable[[_T], float] | None, wish: Wish) -> Sequence[_T]:
-    if order is None:
-        return found[::-1] if wish.turned else found
-    return sorted(found, key=order, reverse=not wish.turned)
-
-
-def _key(seen: Seen, gpu: GpuRow) -> str:
-    return f"{seen.agent} {gpu.uuid}"
-
-
-def _words(row: ContainerRow) -> str:
-    """Return what it is found by."""
-    return f"{row.name} {row.claim[0]}" if row.claim else row.name
-
-
-def _has(wish: Wish, text: str) -> bool:
-    return wish.needle.casefold() in text.casefold()
+def _on(seen: Seen, gpu: GpuRow | None, *, flat: bool = False) -> list[Row]:
+    """Return the containers on a GPU."""
+    on_gpu = seen.node.on(gpu) if seen.node and gpu else ()
+    return [
+        Row(f"{seen.agent} {device.uuid} {one.name}", seen, gpu, one, device, flat=flat)
+        for one, device in on_gpu
+    ]

@@ -3,8 +3,7 @@
 From what the agent granted, what it remembers of admissions, and what its containers use now.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,8 +18,16 @@ from gpumanager.names import (
 )
 from gpumanager.units import CORES_PER_GPU, MEMORY_BLOCK, format_bytes
 from gpumanager.view.figures import seconds
-from gpumanager.view.node import ContainerRow, NodeView, PastEvent, PlacedGrant, of_users, printable
-from gpumanager.view.topology_tree import granted, short_model
+from gpumanager.view.node import (
+    ContainerRow,
+    DeviceRow,
+    EventRow,
+    NodeView,
+    granted,
+    of_users,
+    printable,
+    short_model,
+)
 
 Object = Mapping[str, Any]
 MOST_EVENTS: Final = 12
@@ -37,88 +44,79 @@ LACKS = {
 
 def story(pod: str, node: NodeView) -> tuple[str, ...]:
     """Describe a pod, namespace/name; nothing where the agent does not have it."""
-    rows = [
-        (index, row)
-        for index, row in _rows(node)
-        if pod
-        in {f"{row.namespace}/{name}" for name in (row.pod, *(name for name, _ in row.users))}
-    ]
     lines: list[str] = []
-    for one in (one for one in node.grants if one.is_for(pod)):
-        lines += _claimed(one, pod, node) if one.claim else _grant(one, node)
+    for one in (one for one in node.containers if one.is_for(pod)):
+        lines += _claimed(one, pod, node) if one.claim else _granted(one, node)
     for event in reversed(node.events):
-        lines += _happening(event) if event.is_for(pod) else ()
-    for index, row in rows:
-        lines += _container(row, index)
+        lines += _happening(event) if event.subject.startswith(f"{pod}/") else ()
+    for gpu, (one, device) in node.shares:
+        lines += _container(one, device, gpu.index) if one.is_for(pod) else ()
     return tuple(lines)
 
 
 def claim_story(claim: str, node: NodeView) -> tuple[str, ...]:
     """Describe a ResourceClaim in the same way, namespace/name."""
-    namespace, _, name = claim.partition("/")
-    lines = []
-    for one in (one for one in node.grants if one.claim == claim):
-        users = of_users(one.users) or "a pod that is not known"
-        what = f"admin access to {_gpus(one, node)}" if one.admin else _amounts(one, node)
+    lines: list[str] = []
+    grants = [one for one in node.containers if one.claim_name == claim]
+    for one in grants:
+        users = of_users(one.containers) if one.users else "a pod that is not known"
+        indices = [device.index for device in one.devices]
+        admin = f"admin access to {_gpus(indices, node)}"
         lines.append(
-            f"Request {', '.join(one.requests)} is prepared on node {node.name} since "
-            f"{when(one.time)}: {what}, for {users}."
+            f"Request {', '.join(one.requests)} is prepared on node {node.node} since "
+            f"{when(one.admitted)}: "
+            f"{admin if one.state == 'admin' else _amounts(one, node)}, for {users}."
         )
     for event in reversed(node.events):
         lines += _happening(event) if event.claim == claim else ()
-    for index, row in _rows(node):
-        if row.claim and (row.namespace, row.claim[0]) == (namespace, name):
-            lines += _container(row, index)
+    for gpu, (one, device) in node.shares:
+        lines += _container(one, device, gpu.index) if one in grants else ()
     return tuple(lines)
 
 
-def _rows(node: NodeView) -> Iterator[tuple[int, ContainerRow]]:
-    return ((gpu.index, row) for gpu in node.gpus for row in gpu.containers)
-
-
-def _claimed(one: PlacedGrant, pod: str, node: NodeView) -> Iterator[str]:
+def _claimed(one: ContainerRow, pod: str, node: NodeView) -> Iterator[str]:
     """Describe a pod that has its GPUs by a claim, alone or together with others."""
     _, _, name = pod.partition("/")
-    mine = [container for user, container in one.users if user == name] or [one.container]
+    mine = [container for user, container in one.containers if user == name]
     who = f"Container {mine[0]}" if len(mine) == 1 else f"Containers {' and '.join(mine)}"
-    by = f"claim {one.claim.partition('/')[2]} (request {', '.join(one.requests)})"
-    if one.admin:
-        yield f"{who} can look at {_gpus(one, node)} by {by}, since {when(one.time)}."
+    by, since = f"claim {one.from_claim}", when(one.admitted)
+    if one.state == "admin":
+        gpus = _gpus([device.index for device in one.devices], node)
+        yield f"{who} can look at {gpus} by {by}, since {since}."
         yield "That is admin access: it holds nothing of them, and nothing limits it."
         return
     verb = "has" if len(mine) == 1 else "have together"
-    yield f"{who} {verb} {_amounts(one, node)} since {when(one.time)}, by {by}."
-    if others := [user for user in one.users if user[0] != name]:
+    yield f"{who} {verb} {_amounts(one, node)} since {since}, by {by}."
+    if others := [user for user in one.containers if user[0] != name]:
         yield f"The same limits hold for {of_users(others)} too, for all of them together."
-    yield f"kube-scheduler chose the GPU{'s' if len(one.shares) > 1 else ''}."
+    yield f"kube-scheduler chose the GPU{'s' if len(one.devices) > 1 else ''}."
 
 
-def _amounts(one: PlacedGrant, node: NodeView) -> str:
+def _amounts(one: ContainerRow, node: NodeView) -> str:
     """Return `30 % and 2 GiB of GPU 2 (T4), the whole GPU of GPU 3 (T4)`, equal ones together."""
-    index = {str(gpu.uuid): gpu.index for gpu in node.topology.gpus}
-    alike: dict[str, list[int]] = {}
-    for uuid in one.shares:
-        much = "all" if uuid in one.whole else granted(one, uuid)
-        alike.setdefault(much, []).extend([index[uuid]] if uuid in index else [])
-    return ", ".join(
-        f"{much} of " + _gpus(replace(one, gpus=tuple(sorted(gpus))), node)
-        for much, gpus in alike.items()
-    )
+    alike: dict[str, list[int | None]] = {}
+    for device in one.devices:
+        alike.setdefault("all" if device.whole else granted(one, device), []).append(device.index)
+    return ", ".join(f"{much} of {_gpus(indices, node)}" for much, indices in alike.items())
 
 
-def _grant(one: PlacedGrant, node: NodeView) -> Iterator[str]:
-    gpus = _gpus(one, node)
+def _granted(one: ContainerRow, node: NodeView) -> Iterator[str]:
+    gpus = _gpus([device.index for device in one.devices], node)
     chosen = f"Chosen for {EVALUATORS[one.evaluator]}" if one.evaluator in EVALUATORS else "Chosen"
-    verb = "has" if one.confirmed else "was granted"
-    much = "all" if one.shares and one.whole == one.shares.keys() else granted(one)
-    yield f"Container {one.container} {verb} {much} of {gpus} since {when(one.time)}."
+    started = one.state != "allocated"
+    much = "0 %"
+    if one.devices:
+        whole = all(device.whole for device in one.devices)
+        much = "all" if whole else granted(one, one.devices[0])
+    verb = "has" if started else "was granted"
+    yield f"Container {one.container} {verb} {much} of {gpus} since {when(one.admitted)}."
     yield f"{chosen}: {one.why or 'no reason was written down'}."
-    if not one.confirmed:
+    if not started:
         yield "It has not started yet: its pod is confirmed just before its container starts."
-    if one.expected:
+    if one.expected_pod:
         yield (
-            f"It had been granted while {one.expected} was thought to be admitted; this pod came "
-            "first, got limits of its own, and its annotations say what it has."
+            f"It had been granted while {one.expected_pod} was thought to be admitted; this pod "
+            "came first, got limits of its own, and its annotations say what it has."
         )
     if one.suspect:
         yield "The kubelet has given its devices to another pod since: this one has ended."
@@ -126,73 +124,79 @@ def _grant(one: PlacedGrant, node: NodeView) -> Iterator[str]:
         yield "gpu-manager granted it before this agent was installed; it keeps what it has."
 
 
-def _gpus(one: PlacedGrant, node: NodeView) -> str:
-    if not one.gpus:
+def _gpus(indices: Iterable[int | None], node: NodeView) -> str:
+    there = sorted(index for index in indices if index is not None)
+    if not there:
         return "a GPU that is missing now"
-    models = {gpu.index: short_model(gpu.model) for gpu in node.topology.gpus}
-    word = "GPU" if len(one.gpus) == 1 else "GPUs"
-    return f"{word} {', '.join(map(str, one.gpus))} ({models.get(one.gpus[0], 'unknown model')})"
+    models = {gpu.index: short_model(gpu.model) for gpu in node.gpus}
+    word = "GPU" if len(there) == 1 else "GPUs"
+    return f"{word} {', '.join(map(str, there))} ({models.get(there[0], 'unknown model')})"
 
 
-def _happening(event: PastEvent) -> Iterator[str]:
-    """Describe what went otherwise than planned at an admission; of other events, nothing."""
-    often = "" if event.count == 1 else f", {event.count} times, lately"
-    container = event.subject.split("/")[-1].partition(" ")[0]
-    at, text = when(event.time), event.message.partition(": ")[2]
-    match event.kind:
-        case "claim-refused":
-            claim = event.claim.partition("/")[2]
-            yield f"Claim {claim} was not prepared{often} at {at}: {text}."
-        case "admission-refused":
-            yield f"Container {container} was refused{often} at {at}: {text}."
-            yield "That is final for the pod: its owner has to create it again."
-        case "start-put-off":
-            yield (
-                f"The start of container {container} was put off{often} at {at}: {text}. The "
-                "kubelet tries again."
-            )
-        case "pod-swapped":
-            yield (
-                f"At {at} container {container} started on what had been granted for {text}: it "
-                "was given its own limits."
-            )
+HAPPENINGS: Final = {
+    "claim-refused": "Claim {claim} was not prepared{often} at {at}: {text}.",
+    "admission-refused": "Container {container} was refused{often} at {at}: {text}.\n"
+    "That is final for the pod: its owner has to create it again.",
+    "start-put-off": "The start of container {container} was put off{often} at {at}: {text}. The "
+    "kubelet tries again.",
+    "pod-swapped": "At {at} container {container} started on what had been granted for {text}: it "
+    "was given its own limits.",
+}
+"""Sentences about what went otherwise than planned at an admission."""
 
 
-def _container(row: ContainerRow, index: int) -> Iterator[str]:
-    who = f"Claim {row.claim[0]}" if row.claim and len(row.users) > 1 else None
-    where = f"{who or f'Container {row.container}'} on GPU {index}"
-    if row.used is None:
+def _happening(event: EventRow) -> list[str]:
+    return (
+        HAPPENINGS.get(event.kind, "")
+        .format(
+            claim=(event.claim or "").partition("/")[2],
+            container=event.subject.split("/")[-1].partition(" ")[0],
+            often="" if event.count == 1 else f", {event.count} times, lately",
+            at=when(event.time),
+            text=event.message.partition(": ")[2],
+        )
+        .splitlines()
+    )
+
+
+def _container(one: ContainerRow, device: DeviceRow, index: int) -> Iterator[str]:
+    shared = one.claim and len(one.containers) > 1
+    where = f"{f'Claim {one.claim}' if shared else f'Container {one.container}'} on GPU {index}"
+    if device.memory_used_bytes is None:
         yield f"{where} has it whole: nothing is limited there, and nothing refused."
         return
-    yield from unlimited_sentences(row.unlimited)
-    yield f"{where} uses {format_bytes(row.used)} of {format_bytes(row.limit)} now."
-    if row.unlimited and row.measured is not None:
-        yield f"By the driver, its processes hold {format_bytes(row.measured)}."
-    most = format_bytes(row.peak or 0)
-    if row.refusals:
-        blocks = round(row.limit / MEMORY_BLOCK)
-        times = "once" if row.refusals == 1 else f"{row.refusals:,.0f} times"
+    yield from unlimited_sentences(one.unlimited_processes)
+    limit = device.memory_limit_bytes or 0
+    used = f"{format_bytes(device.memory_used_bytes)} of {format_bytes(limit)}"
+    yield f"{where} uses {used} now."
+    if one.unlimited_processes and device.memory_measured_bytes is not None:
+        measured = format_bytes(device.memory_measured_bytes)
+        yield f"By the driver, its processes hold {measured}."
+    most = format_bytes(device.memory_peak_bytes or 0)
+    if refusals := device.memory_refusals:
+        times = "once" if refusals == 1 else f"{refusals:,.0f} times"
         yield (
             f"It was refused memory {times}, because that would have gone over its limit; the most "
-            f"it ever used is {most}. Let it use less, or ask for more than {blocks} {VMEMORY} "
-            "(blocks of 256 MiB)."
+            f"it ever used is {most}. Let it use less, or ask for more than "
+            f"{round(limit / MEMORY_BLOCK)} {VMEMORY} (blocks of 256 MiB)."
         )
     else:
         yield f"No request for memory was refused; the most it ever used is {most}."
-    granted_percent, ceiling = row.granted or 0, row.ceiling or 0
-    burst = f", up to {ceiling} %" if ceiling > granted_percent else ""
-    percent = f"{granted_percent} %{burst}"
-    yield f"It takes {row.share or 0:.1f} % of the GPU's time; granted: {percent}."
-    if not row.throttled_launches:
+    percent = device.share_granted_percent or 0
+    burst = f", up to {device.share_ceiling_percent} %" if device.burst else ""
+    taken = f"{device.share_percent or 0:.1f} %"
+    yield f"It takes {taken} of the GPU's time; granted: {percent} %{burst}."
+    if not device.launches_throttled:
         yield "None of its launches ever had to wait."
         return
     advice = ""
-    if not burst and granted_percent < CORES_PER_GPU:
-        name = "parameter coreLimit" if row.claim else f"annotation {ANNOTATION_CORE_LIMIT}"
+    if not burst and percent < CORES_PER_GPU:
+        name = "parameter coreLimit" if one.claim else f"annotation {ANNOTATION_CORE_LIMIT}"
         advice = f" The {name} lets it take what others leave."
     yield (
-        f"{row.throttled_launches:,.0f} of its {row.launches or 0:,.0f} launches had to wait, "
-        f"{seconds(row.throttled_seconds)} in all, because it wants more than that.{advice}"
+        f"{device.launches_throttled:,.0f} of its {device.launches or 0:,.0f} launches had to "
+        f"wait, {seconds(device.throttled_seconds)} in all, because it wants more than "
+        f"that.{advice}"
     )
 
 

@@ -5,7 +5,7 @@ several seconds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.view.node import Seen
@@ -20,20 +20,19 @@ Sums = Mapping[tuple[str, str, str], float]
 class ThrottlingHistory:
     """The looks of the last seconds by their time, and one before them."""
 
-    looks: tuple[tuple[float, Sums], ...] = field(default=())
+    looks: tuple[tuple[float, Sums], ...] = ()
 
     def with_sample(self, nodes: Sequence[Seen]) -> "ThrottlingHistory":
         """Add what was seen now; a look that brought nothing new counts as none."""
-        at = max((one.at for one in nodes if not one.away), default=0.0)
+        at = max((one.at for one in nodes if not one.trouble), default=0.0)
         if self.looks and at <= self.looks[-1][0]:
             return self
         found = {
-            (one.agent, gpu.uuid, row.name): row.throttled_seconds
-            for one in nodes
-            if one.node
-            for gpu in one.node.gpus
-            for row in gpu.containers
-            if row.throttled_seconds is not None
+            (seen.agent, device.uuid, one.name): device.throttled_seconds
+            for seen in nodes
+            if seen.node
+            for _, (one, device) in seen.node.shares
+            if device.throttled_seconds is not None
         }
         old = [look for look in self.looks if look[0] <= at - WINDOW_SECONDS]
         recent = [look for look in self.looks if look[0] > at - WINDOW_SECONDS]
@@ -43,19 +42,28 @@ class ThrottlingHistory:
         """Return the nodes, their containers with the rate since their first of these looks."""
         found = []
         for seen in nodes:
-            gpus = []
-            for gpu in seen.node.gpus if seen.node else ():
-                rows = list(gpu.containers)
-                for place, row in enumerate(rows):
-                    key = (seen.agent, gpu.uuid, row.name)
-                    known = [(at, sums[key]) for at, sums in self.looks if key in sums]
-                    if len(known) > 1:  # a rate is between two looks
-                        (first, before), (last, now) = known[0], known[-1]
-                        # Several threads may wait at the same time, and a container that
-                        # restarted begins at 0.
-                        percent = min(100.0, max(0.0, 100 * (now - before) / (last - first)))
-                        rows[place] = replace(row, throttled=percent)
-                gpus.append(replace(gpu, containers=tuple(rows)))
-            node = replace(seen.node, gpus=tuple(gpus)) if seen.node else None
+            node = seen.node
+            if node is not None:
+                containers = tuple(
+                    replace(
+                        one,
+                        gpus=tuple(
+                            replace(
+                                device, throttled=self._rate((seen.agent, device.uuid, one.name))
+                            )
+                            for device in one.devices
+                        ),
+                    )
+                    for one in node.containers
+                )
+                node = replace(node, containers=containers)
             found.append(replace(seen, node=node))
         return tuple(found)
+
+    def _rate(self, key: tuple[str, str, str]) -> float | None:
+        known = [(at, sums[key]) for at, sums in self.looks if key in sums]
+        if len(known) < 2:  # noqa: PLR2004 - a rate is between two looks
+            return None
+        (first, before), (last, now) = known[0], known[-1]
+        # Several threads may wait at the same time, and a container that restarted begins at 0.
+        return min(100.0, max(0.0, 100 * (now - before) / (last - first)))

@@ -12,10 +12,10 @@ containers without a library.
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from gpumanager.errors import InputError
 
@@ -27,9 +27,23 @@ SHIPPED: Final = Path(__file__).with_name("volume.conf")
 
 LARGEST_FILE: Final = 1 << 20
 
-_VOLUME_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_COMPONENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "a text"}
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*"), "{!r} is not a file name"
+_FORM: Final[Mapping[str, Any]] = {
+    "volume": [
+        {
+            "name": (re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*"), "{!r} cannot name a directory"),
+            "mode": (re.compile("ro"), "unknown mode {!r}; driver mounts are 'ro'"),
+            "base": (re.compile(r"/[^\0]*"), "{!r} is not an absolute path"),
+            "components": {"binaries": [_FILE_NAME], "libraries": [_FILE_NAME]},
+        }
+    ]
+}
+"""Objects have exactly these members, lists any number of such, texts a pattern."""
+_KINDS: Final[Mapping[type, tuple[type, str]]] = {
+    dict: (dict, "an object"),
+    list: (list, "a list"),
+    tuple: (str, "a text"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,22 @@ class VolumeConfig:
 
 def read_config(path: Path) -> VolumeConfig:
     """Read a volume.conf; raises InputError naming the file, the place in it and the cause."""
-    return _Reader(path).config(read_json(path))
+    document = read_json(path)
+    for where, cause in _faults(document, _FORM, ""):
+        raise InputError(path, f"{where or 'the file'}: {cause}")
+    volumes = []
+    for i, entry in enumerate(document["volume"]):
+        lists = entry["components"]
+        if not lists["libraries"]:
+            raise InputError(path, f"volume[{i}].components.libraries: empty")
+        base, binaries, libraries = Path(entry["base"]), lists["binaries"], lists["libraries"]
+        volumes.append(Volume(entry["name"], base, tuple(binaries), tuple(libraries)))
+    shared = [volume for volume in volumes if volume.name == SHARED]
+    whole = [volume for volume in volumes if volume.name != SHARED]
+    if len(shared) != 1 or len(whole) != 1:
+        expected = f"expected two volumes, {SHARED!r} and another, usually 'origin'"
+        raise InputError(path, f"volume: {expected}")
+    return VolumeConfig(path, shared[0], whole[0])
 
 
 def read_json(path: Path) -> Any:
@@ -74,72 +103,28 @@ def read_json(path: Path) -> Any:
         raise InputError(path, f"cannot be read: {getattr(error, 'strerror', error)}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Takes the parsed JSON apart; every refusal says where in the file."""
-
-    path: Path
-
-    def config(self, document: Any) -> VolumeConfig:
-        fields = self.fields(document, "", {"volume": list})
-        entries = fields["volume"]
-        volumes = [self.volume(entry, f"volume[{i}]") for i, entry in enumerate(entries)]
-        self.refuse_repeated([volume.name for volume in volumes], "volume")
-        shared = [volume for volume in volumes if volume.name == SHARED]
-        whole = [volume for volume in volumes if volume.name != SHARED]
-        if len(shared) != 1 or len(whole) != 1:
-            self.refuse("volume", f"expected two volumes, {SHARED!r} and another, usually 'origin'")
-        return VolumeConfig(self.path, shared[0], whole[0])
-
-    def volume(self, entry: Any, where: str) -> Volume:
-        kinds = {"name": str, "mode": str, "base": str, "components": dict}
-        fields = self.fields(entry, where, kinds)
-        if not _VOLUME_NAME.fullmatch(fields["name"]):
-            self.refuse(f"{where}.name", f"{fields['name']!r} cannot name a directory")
-        if fields["mode"] != "ro":
-            self.refuse(f"{where}.mode", f"unknown mode {fields['mode']!r}; driver mounts are 'ro'")
-        if not fields["base"].startswith("/") or "\0" in fields["base"]:
-            self.refuse(f"{where}.base", f"{fields['base']!r} is not an absolute path")
-        where = f"{where}.components"
-        lists = self.fields(fields["components"], where, {"binaries": list, "libraries": list})
-        if not lists["libraries"]:
-            self.refuse(f"{where}.libraries", "empty")
-        return Volume(
-            name=fields["name"],
-            base=Path(fields["base"]),
-            binaries=self.names(lists["binaries"], f"{where}.binaries"),
-            libraries=self.names(lists["libraries"], f"{where}.libraries"),
-        )
-
-    def fields(self, value: Any, where: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-        """Return the members of an object, which are exactly these, of these types."""
-        self.expect(value, dict, where)
+def _faults(value: Any, form: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Yield where a value differs from its form, and how; whoever goes on after one may fail."""
+    kind, words = _KINDS[type(form)]
+    fits = isinstance(value, kind)
+    if not fits:
+        yield where, f"expected {words}"
+    elif kind is dict:
         prefix = f"{where}." if where else ""
-        for name in value:
-            if name not in kinds:
-                self.refuse(f"{prefix}{name}", f"unknown; known are {', '.join(kinds)}")
-        for name, kind in kinds.items():
-            if name not in value:
-                self.refuse(f"{prefix}{name}", "missing")
-            self.expect(value[name], kind, f"{prefix}{name}")
-        return dict(value)
-
-    def names(self, values: list[Any], where: str) -> tuple[str, ...]:
-        for i, value in enumerate(values):
-            self.expect(value, str, f"{where}[{i}]")
-            if not _COMPONENT.fullmatch(value):
-                self.refuse(f"{where}[{i}]", f"{value!r} is not a file name")
-        self.refuse_repeated(values, where)
-        return tuple(values)
-
-    def refuse_repeated(self, values: list[str], where: str) -> None:
-        for value, times in Counter(values).items():
-            if times > 1:
-                self.refuse(where, f"{value!r} stands there {times} times")
-
-    def expect(self, value: Any, kind: type, where: str) -> None:
-        if not isinstance(value, kind):
-            self.refuse(where or "the file", f"expected {_KINDS[kind]}")
-
-    def refuse(self, where: str, cause: str) -> NoReturn:
-        raise InputError(self.path, f"{where}: {cause}")
+        for name in (*value, *form):
+            if name not in form:
+                yield f"{prefix}{name}", f"unknown; known are {', '.join(form)}"
+            elif name not in value:
+                yield f"{prefix}{name}", "missing"
+            else:
+                yield from _faults(value[name], form[name], f"{prefix}{name}")
+    elif kind is list:
+        for i, one in enumerate(value):
+            yield from _faults(one, form[0], f"{where}[{i}]")
+        names = Counter(one["name"] if isinstance(one, dict) else one for one in value)
+        again = [
+            f"{name!r} stands there {times} times" for name, times in names.items() if times > 1
+        ]
+        yield from ((where, cause) for cause in again)
+    elif not form[0].fullmatch(value):
+        yield where, form[1].format(value)

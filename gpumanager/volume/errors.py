@@ -17,7 +17,6 @@ class DriverNotFound(GpuManagerError):
             f"no usable NVIDIA driver under {root}: {cause}; "
             "install the driver, run ldconfig there, or name the root it lies in"
         )
-        self.root = root
         self.cause = cause
 
 
@@ -26,8 +25,6 @@ class ShimUnusable(GpuManagerError):
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(f"shim {path}: {cause}")
-        self.path = path
-        self.cause = cause
 
 
 class SymbolsUnreadable(GpuManagerError):
@@ -42,5 +39,3 @@ class MirrorFailed(GpuManagerError):
 
     def __init__(self, base: Path, cause: str) -> None:
         super().__init__(f"cannot publish the driver in {base}: {cause}")
-        self.base = base
-        self.cause = cause

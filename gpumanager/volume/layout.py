@@ -56,15 +56,15 @@ def lay_out(programs: Sequence[Component], libraries: Sequence[Component]) -> Pl
     """Plan the driver's own files, and the links of ldconfig; of two that collide the first."""
     placed = [(PurePosixPath("lib64" if one.elf.is_64_bit else "lib"), one) for one in libraries]
     entries: list[File | Link] = [
-        *(_file(PurePosixPath("bin") / one.name, one.path) for one in programs),
-        *(_file(directory / one.name, one.path) for directory, one in placed),
+        *(file_at(PurePosixPath("bin") / one.name, one.path) for one in programs),
+        *(file_at(directory / one.name, one.path) for directory, one in placed),
         *(Link(where / name, one.name) for where, one in placed for name in link_names(one)),
     ]
     plan = {entry.path: entry for entry in reversed(entries)}
     return tuple(plan[path] for path in sorted(plan))
 
 
-def _file(path: PurePosixPath, source: Path) -> File:
+def file_at(path: PurePosixPath, source: Path) -> File:
     status = source.stat()
     return File(path, source, status.st_size, str(status.st_mtime_ns))
 

@@ -1,11 +1,8 @@
 """`/etc/ld.so.cache`: which libraries a machine has, as its dynamic linker knows them.
 
-Three layouts exist (glibc, `sysdeps/generic/dl-cache.h`), all read here:
-
-    old         "ld.so-1.7.0", count, entries of 12 bytes, texts counted from the end of the entries
-    combined    old, then new at the next multiple of 8; texts of both follow the new entries
-    new         "glibc-ld.so.cache1.1", header of 48 bytes, entries of 24 bytes, texts counted from
-                the start of this header; a section of extensions may follow and is not needed here
+glibc's layout (`sysdeps/generic/dl-cache.h`): "glibc-ld.so.cache1.1", header of 48 bytes, entries
+of 24 bytes, texts counted from the start of this header; a section of extensions may follow and is
+not needed here. Until glibc 2.32 a table for older linkers ("ld.so-1.7.0") stood before it.
 
 Numbers are little-endian, as on every machine NVIDIA has a driver for. Nothing in the file is
 believed: a count or an offset that leads outside of it makes the whole cache unreadable.
@@ -14,7 +11,7 @@ believed: a count or an offset that leads outside of it makes the whole cache un
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,8 +31,6 @@ FLAGS: Final = {"x86_64": X86_64, "aarch64": AARCH64, "i686": I386}
 """Flags by `platform.machine()`."""
 
 _BITS: Final = {0x0300: 64, 0x0500: 64, 0x0A00: 64, 0x0000: 32, 0x0800: 32}
-_COUNT: Final = struct.Struct("<I")
-_OLD_ENTRY: Final = struct.Struct("<iII")
 _NEW_HEADER: Final = struct.Struct("<20sIIB3xI12x")
 _NEW_ENTRY: Final = struct.Struct("<iIIIQ")
 _LITTLE_ENDIAN: Final = 2
@@ -67,60 +62,29 @@ def read_ldcache(path: Path) -> tuple[LdEntry, ...]:
 
 def parse_ldcache(content: bytes, source: Path) -> tuple[LdEntry, ...]:
     """Parse the bytes of a cache. source: for messages."""
-    try:
-        return tuple(_entries(content))
-    except _Broken as error:
-        raise LdCacheUnreadable(source, str(error)) from error
-
-
-class _Broken(Exception):
-    """Why the bytes are no cache."""
-
-
-def _entries(content: bytes) -> Iterator[LdEntry]:
-    if content.startswith(NEW_MAGIC):
-        return _new_entries(content)
-    if not content.startswith(OLD_MAGIC):
-        raise _Broken("empty" if not content else "not an ld.so.cache")
-    end = _end_of_table(content, len(OLD_MAGIC), _COUNT.size, _OLD_ENTRY.size)
-    combined = content[-(-end // 8) * 8 :]
-    if combined.startswith(NEW_MAGIC):
-        return _new_entries(combined)
-    return _table(content, len(OLD_MAGIC) + _COUNT.size, end, _OLD_ENTRY, texts=end)
-
-
-def _new_entries(content: bytes) -> Iterator[LdEntry]:
-    end = _end_of_table(content, len(NEW_MAGIC), _NEW_HEADER.size - len(NEW_MAGIC), _NEW_ENTRY.size)
-    endianness = _NEW_HEADER.unpack_from(content)[3] & 3
-    if endianness in _FOREIGN:
-        raise _Broken(_FOREIGN[endianness])
-    return _table(content, _NEW_HEADER.size, end, _NEW_ENTRY, texts=0)
-
-
-def _end_of_table(content: bytes, count_at: int, rest_of_header: int, entry_size: int) -> int:
-    """Return where the entries end, checked against the length of the file."""
-    if len(content) < count_at + rest_of_header:
-        raise _Broken("truncated within its header")
-    (count,) = _COUNT.unpack_from(content, count_at)
-    end: int = count_at + rest_of_header + count * entry_size
+    if content.startswith(OLD_MAGIC) and (start := content.find(NEW_MAGIC)) > 0:
+        content = content[start:]
+    if not content.startswith(NEW_MAGIC):
+        raise LdCacheUnreadable(source, "not an ld.so.cache" if content else "empty")
+    if len(content) < _NEW_HEADER.size:
+        raise LdCacheUnreadable(source, "truncated within its header")
+    _, count, _, flags, _ = _NEW_HEADER.unpack_from(content)
+    end = _NEW_HEADER.size + count * _NEW_ENTRY.size
     if end > len(content):
-        raise _Broken(f"truncated: {count} entries announced, {len(content)} bytes there")
-    return end
+        cause = f"truncated: {count} entries announced, {len(content)} bytes there"
+        raise LdCacheUnreadable(source, cause)
+    if flags & 3 in _FOREIGN:
+        raise LdCacheUnreadable(source, _FOREIGN[flags & 3])
 
+    def text(start: int) -> str:
+        end = content.find(b"\0", start)
+        if start >= len(content) or end < 0:
+            cause = f"a text at offset {start} lies outside of the {len(content)} bytes"
+            raise LdCacheUnreadable(source, cause)
+        return os.fsdecode(content[start:end])
 
-def _table(
-    content: bytes, start: int, end: int, entry: struct.Struct, *, texts: int
-) -> Iterator[LdEntry]:
-    for fields in entry.iter_unpack(content[start:end]):
-        flags, name, path = fields[:3]
-        yield LdEntry(_text(content, texts + name), _text(content, texts + path), flags)
-
-
-def _text(content: bytes, start: int) -> str:
-    end = content.find(b"\0", start)
-    if start >= len(content) or end < 0:
-        raise _Broken(f"a text at offset {start} lies outside of the {len(content)} bytes")
-    return os.fsdecode(content[start:end])
+    table = _NEW_ENTRY.iter_unpack(content[_NEW_HEADER.size : end])
+    return tuple(LdEntry(text(name), text(path), flags) for flags, name, path, *_ in table)
 
 
 def write_ldcache(entries: Iterable[LdEntry]) -> bytes:

@@ -5,7 +5,7 @@ then the volumes are published one after the other.
 """
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -49,15 +49,6 @@ COMPUTE: Final = "compute"
 """Behind the name of the shared volume: the one without graphics."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    """What one volume is made of."""
-
-    libraries: tuple[Component, ...]
-    plan: Plan
-    warnings: tuple[str, ...]
-
-
 def publish(
     config: VolumeConfig,
     *,
@@ -76,9 +67,10 @@ def publish(
     host = read_host(root)
     try:
         driver = find_driver(host)
-        own = _contents(config, config.shared, host, driver, () if opencl else (OPENCL,))
-        whole = _contents(config, config.whole, host, driver)
-        shimmed, about_shims = put_shims(own.plan, own.libraries, shims, driver, host)
+        without = () if opencl else (OPENCL,)
+        own, libraries, about_own = _contents(config, config.shared, host, driver, without)
+        whole, _, about_whole = _contents(config, config.whole, host, driver)
+        shimmed, about_shims = put_shims(own, libraries, shims, driver, host)
     except OSError as error:
         cause = f"its files changed while they were read: {error.strerror} ({error.filename})"
         raise DriverNotFound(root, cause) from error
@@ -89,12 +81,12 @@ def publish(
         for one in shimmed
         if not one.path.name.startswith(GRAPHICS)
     )
-    without = replace(config.shared, name=f"{config.shared.name}-{COMPUTE}")
-    warnings = (*driver.warnings, *own.warnings, *whole.warnings, *about_shims)
+    plain = replace(config.shared, name=f"{config.shared.name}-{COMPUTE}")
+    warnings = (*driver.warnings, *about_own, *about_whole, *about_shims)
     volumes = DriverVolumes(
         shared=shared,
-        compute=_publish(compute, without, base),
-        whole=_publish(whole.plan, config.whole, base),
+        compute=_publish(compute, plain, base),
+        whole=_publish(whole, config.whole, base),
         version=driver.version,
         warnings=tuple(dict.fromkeys(warnings)),
     )
@@ -109,7 +101,8 @@ def _contents(
     host: Host,
     driver: Driver,
     without: tuple[str, ...] = (),
-) -> _Contents:
+) -> tuple[Plan, tuple[Component, ...], tuple[str, ...]]:
+    """Return the plan of a volume, the driver's libraries in it, and warnings."""
     libraries = find_libraries(host, volume.libraries)
     programs = find_programs(host, volume.binaries)
     own = tuple(
@@ -120,8 +113,7 @@ def _contents(
     if driver.cuda not in own:
         cause = f"volume {volume.name!r} lists no library prefix that matches {driver.cuda.name}"
         raise InputError(config.source, cause)
-    plan = lay_out(programs.components, own)
-    return _Contents(own, plan, (*libraries.warnings, *programs.warnings))
+    return lay_out(programs.components, own), own, (*libraries.warnings, *programs.warnings)
 
 
 def _publish(plan: Plan, volume: Volume, base: Path | None) -> Path:

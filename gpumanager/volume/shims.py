@@ -17,7 +17,7 @@ A file is named by its content and never rewritten: a running process maps the f
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -27,7 +27,7 @@ from gpumanager.volume.elf import read_elf
 from gpumanager.volume.errors import DriverNotFound, ShimUnusable, SymbolsUnreadable
 from gpumanager.volume.find import Component
 from gpumanager.volume.host import Host
-from gpumanager.volume.layout import File, Link, Plan
+from gpumanager.volume.layout import File, Link, Plan, file_at
 from gpumanager.volume.symbols import exported_names, keep_exports
 
 LIB: Final = PurePosixPath("lib64")
@@ -46,82 +46,48 @@ class Shims:
     ml_link: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _Role:
-    """library: the name a linker uses. own, real: names by which the shim and the driver's file
-    are needed. shim, link: begin the names of our files.
-    """
-
-    library: str
-    own: str
-    real: str
-    shim: str
-    link: str
-
-    @property
-    def soname(self) -> str:
-        return f"{self.library}.1"
-
-
-_CUDA: Final = _Role(
-    "libcuda.so", "libvcuda-shim.so.1", "libvcuda-real.so.1", "libvcuda-shim", "libvcuda-link"
-)
-_ML: Final = _Role(
-    "libnvidia-ml.so",
-    "libvcuda-shim-ml.so.1",
-    "libvcuda-real-ml.so.1",
-    "libvcuda-shim-ml",
-    "libvcuda-link-ml",
-)
-
-
 def put_shims(
     plan: Plan, libraries: Sequence[Component], shims: Shims, driver: Driver, host: Host
 ) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan with the shims in it, and warnings; raises DriverNotFound, ShimUnusable."""
     entries = {entry.path: entry for entry in plan}
     warnings = []
-    for role, shim, link in ((_CUDA, shims.cuda, shims.cuda_link), (_ML, shims.ml, shims.ml_link)):
-        own = _own_library(role, libraries, driver, host)
+    for library, suffix, shim, link in (
+        ("libcuda.so", "", shims.cuda, shims.cuda_link),
+        ("libnvidia-ml.so", "-ml", shims.ml, shims.ml_link),
+    ):
+        own = _own_library(library, libraries, driver, host)
         try:
             names = exported_names(own.path)
         except SymbolsUnreadable as error:
             names = None
-            warnings.append(f"{error}; in shares, {role.library} has functions that it lacks")
-        entries |= {entry.path: entry for entry in _replacement(role, shim, link, own, names)}
+            warnings.append(f"{error}; in shares, {library} has functions that it lacks")
+        shim_file = _named_by_content(f"libvcuda-shim{suffix}", shim, own, names)
+        link_file = _named_by_content(f"libvcuda-link{suffix}", link, own, names)
+        real = LIB / f"libvcuda-real{suffix}.so.1"
+        placed: list[File | Link] = [
+            shim_file,
+            link_file,
+            Link(LIB / f"{library}.1", shim_file.path.name),
+            Link(LIB / f"libvcuda-shim{suffix}.so.1", shim_file.path.name),
+            Link(LIB / library, link_file.path.name),
+            Link(real, own.name),
+        ]
+        if own.name in (f"{library}.1", library):
+            placed[-1] = file_at(real, own.path)
+        entries |= {entry.path: entry for entry in placed}
     return tuple(entries[path] for path in sorted(entries)), tuple(warnings)
 
 
 def _own_library(
-    role: _Role, libraries: Sequence[Component], driver: Driver, host: Host
+    name: str, libraries: Sequence[Component], driver: Driver, host: Host
 ) -> Component:
-    """Return the driver's own file of this role; of several, the one of the driver's version."""
-    found = [
-        library
-        for library in libraries
-        if library.elf.is_64_bit and library.name.startswith(role.library)
-    ]
+    """Return the driver's own file of this; of several, the one of the driver's version."""
+    found = [one for one in libraries if one.elf.is_64_bit and one.name.startswith(name)]
     if not found:
-        cause = f"no 64-bit {role.library} of driver {driver.version} among the volume's libraries"
+        cause = f"no 64-bit {name} of driver {driver.version} among the volume's libraries"
         raise DriverNotFound(host.root, cause)
-    exact = f"{role.library}.{driver.version}"
-    return next((library for library in found if library.name == exact), found[0])
-
-
-def _replacement(
-    role: _Role, shim: Path, link: Path, own: Component, names: frozenset[str] | None
-) -> Iterator[File | Link]:
-    shim_file = _named_by_content(role.shim, shim, own, names)
-    link_file = _named_by_content(role.link, link, own, names)
-    yield from (shim_file, link_file)
-    yield Link(LIB / role.soname, shim_file.path.name)
-    yield Link(LIB / role.own, shim_file.path.name)
-    yield Link(LIB / role.library, link_file.path.name)
-    if own.name in (role.soname, role.library):
-        status = own.path.stat()
-        yield File(LIB / role.real, own.path, status.st_size, str(status.st_mtime_ns))
-    else:
-        yield Link(LIB / role.real, own.name)
+    return next((one for one in found if one.name == f"{name}.{driver.version}"), found[0])
 
 
 def _named_by_content(

@@ -2,22 +2,21 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_baselines import Fgd, kinds_on, policies, typical_of
-from replay_churn import Churn, ReplayWithDepartures, SteadyRecorder, given_back
+from replay_churn import Churn, ReplayWithDepartures, given_back, steady_allocation
 
 from gpumanager.cli.replay import POLICIES
 from gpumanager.placement.values import FreeNode, PodRequest, Request
-from gpumanager.sim.trace.loader import idle_node
-from gpumanager.sim.trace.outcome import Step
-from gpumanager.sim.trace.synthetic import MIXES
-from gpumanager.sim.trace.workload import Workload
-from tests.sim.trace.made_up_traces import allocated_by, made_up
-from tests.sim.trace.test_trace_replay import anew
+from gpumanager.sim.replay import Step
+from gpumanager.sim.trace import MIXES, Workload, idle_node
+from tests.sim.made_up_traces import allocated_by, made_up
+from tests.sim.test_trace_replay import anew
 
 ENDS = {
     "best-fit": 78.46,
@@ -94,9 +93,10 @@ def test_who_comes_and_goes_keeps_what_is_asked_below_the_load() -> None:
 
     steps = list(Churn(one, 0.9).run(400))
 
-    assert max(step.asked_milli for step in steps) <= 0.9 * workload.capacity_milli
+    assert max(step.asked for step in steps) <= 90
     free = sum(gpu.cores for room in one.rooms for gpu in room.gpus)
-    assert 10 * free == workload.capacity_milli - steps[-1].allocated_milli
+    lacking = 1 - 10 * free / workload.capacity_milli
+    assert 100 * lacking == pytest.approx(steps[-1].allocated)
     assert steps == list(
         Churn(ReplayWithDepartures(workload, POLICIES["least-waste"], 1), 0.9).run(400)
     )
@@ -130,15 +130,21 @@ def test_names_in_the_same_order_change_nothing_where_pods_leave() -> None:
 
 
 def test_of_a_churn_the_later_half_counts() -> None:
-    workload = made_up(nodes=3)
-    recorder = SteadyRecorder(workload, 3)
-    for allocated in (500, 1000, 2000):
-        recorder.saw(Step(2000, allocated, placed=True))
+    steps = [Step(100, allocated, placed=True) for allocated in (5, 10, 20)]
 
-    outcome = recorder.outcome(workload.nodes)
+    assert steady_allocation(steps) == 15
 
-    assert outcome.allocation_percent == pytest.approx(100 * 1500 / workload.capacity_milli)
-    assert (outcome.pods, outcome.placed, outcome.at(100)) == (3, 3, None)
+
+@pytest.mark.parametrize("seeds", [[], ["--seed", "2"]])
+def test_a_plot_has_a_line_for_each_policy(seeds: list[str], tmp_path: Path) -> None:
+    trace = ["--synthetic", "mixed", "--synthetic-nodes", "10", "--seed", "1", *seeds]
+    names = ["--policy", "fgd", "--policy", "least-waste"]
+
+    replay.main([*trace, *names, "--plot", str(tmp_path / "load.svg")])
+
+    drawn = (tmp_path / "load.svg").read_text()
+    assert drawn.startswith("<svg")
+    assert drawn.count("stroke-width='1.8'") == 2
 
 
 def test_the_default_policy_allocates_more_than_the_baselines() -> None:

@@ -135,12 +135,6 @@ def test_openshift_is_recognized_by_its_api() -> None:
     assert "runAsUser: 65532" in rendered(*never)
 
 
-def test_a_signer_has_to_be_named() -> None:
-    words = ("--kube-version", helm_program.KUBERNETES, "--set", "webhook.tls.source=signer")
-
-    assert "webhook.tls.signerName" in helm("template", "gpu-manager", ".", *words).stderr
-
-
 def test_an_older_cluster_gets_what_it_knows() -> None:
     older = list(yaml.safe_load_all(rendered(kubernetes="1.27.3")))
     hooks = [hook for one in older if one for hook in one.get("webhooks", ())]

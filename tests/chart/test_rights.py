@@ -59,7 +59,6 @@ def alone(arguments: Arguments) -> bool:
 
 
 own_certificate: Final = has("--secret=")
-signer: Final = has("--certificate-signer=")
 
 
 def agent(resource: str, verb: str, when: When = always) -> tuple[Right, When]:
@@ -124,17 +123,8 @@ def managers(group: str, resource: str, verb: str) -> tuple[Right, When]:
     return Right("agent", group, resource, verb), alone
 
 
-def own_node(verb: str) -> tuple[Right, When]:
-    return Right("agent", "", "nodes", verb), has("--interface=both")
-
-
 def followed_for_claims(verb: str) -> tuple[tuple[Right, When], ...]:
     return tuple(claims(one, verb) for one in ("pods", "resourcequotas", "resourceclaimtemplates"))
-
-
-def request(verb: str) -> tuple[Right, When]:
-    group = "certificates.k8s.io"
-    return Right("webhook", group, "certificatesigningrequests", verb), signer
 
 
 CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
@@ -149,8 +139,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         agent("pods", "list"),
         managers("resource.k8s.io", "resourceslices", "list"),
     ),
-    ("node_status/node_reconciler.py", "get"): (agent("nodes", "get"),),
-    ("node_status/node_reconciler.py", "patch"): (
+    ("node_status/service.py", "patch"): (
         agent("nodes", "patch"),
         agent("nodes/status", "patch"),
     ),
@@ -169,16 +158,12 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
     ("scheduler/extender/bind.py", "create"): (extender("pods/binding", "create"),),
     ("scheduler/extender/bind.py", "get"): (extender("pods", "get"),),
     ("scheduler/extender/bind.py", "patch"): (extender("pods", "patch"),),
-    ("scheduler/certificates/sources.py", "get"): (
+    ("scheduler/certificates/own_ca.py", "get"): (
         secret("get", named=True),
         *configurations("get"),
-        request("get"),
     ),
-    ("scheduler/certificates/sources.py", "create"): (
-        secret("create", named=False),
-        request("create"),
-    ),
-    ("scheduler/certificates/sources.py", "patch"): (
+    ("scheduler/certificates/own_ca.py", "create"): (secret("create", named=False),),
+    ("scheduler/certificates/own_ca.py", "patch"): (
         secret("patch", named=True),
         *configurations("patch"),
     ),
@@ -197,8 +182,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         *scored_by_claims("list"),
         driver("resourceclaims", "list"),
         driver("resourceslices", "list"),
-        own_node("list"),
-        managers("", "nodes", "list"),
+        agent("nodes", "list"),
         managers("resource.k8s.io", "resourceslices", "list"),
     ),
     ("kube/informer.py", "watch"): (
@@ -211,8 +195,7 @@ CALLS: Final[dict[tuple[str, str], tuple[tuple[Right, When], ...]]] = {
         *scored_by_claims("watch"),
         driver("resourceclaims", "watch"),
         driver("resourceslices", "watch"),
-        own_node("watch"),
-        managers("", "nodes", "watch"),
+        agent("nodes", "watch"),
         managers("resource.k8s.io", "resourceslices", "watch"),
     ),
     ("scheduler/claims/keeper.py", "create"): (claims("resourceclaimtemplates", "create"),),
@@ -237,8 +220,9 @@ def _verbs(tree: ast.AST) -> Iterator[str]:
             continue
         owner = node.value
         name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
-        if node.attr in VERBS and name in APIS:
-            yield node.attr
+        verb = "get" if node.attr == "find" else node.attr
+        if verb in VERBS and name in APIS:
+            yield verb
         if (name, node.attr) == ("kubelet", "get"):
             yield KUBELET
 

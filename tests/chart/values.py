@@ -157,7 +157,7 @@ BY_PATH: Final[Mapping[str, Schema]] = {
     "webhook.claims": one_of("never", "labelled", "always"),
     "webhook.timeoutSeconds": {"type": "integer", "minimum": 1, "maximum": 30},
     "webhook.drainSeconds": {"type": "integer", "minimum": 0, "maximum": 300},
-    "webhook.tls.source": one_of("self", "certManager", "secret", "signer"),
+    "webhook.tls.source": one_of("self", "certManager", "secret"),
     "quota.namespace": {"type": "string", "pattern": f"^{LABEL}$"},
     "quota.configMap": {"type": "string", "pattern": rf"^({LABEL}(\.{LABEL})*)?$"},
     "networkPolicy.apiServerPorts": several(PORT),

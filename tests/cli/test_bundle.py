@@ -12,6 +12,8 @@ from gpumanager.cli import run
 from gpumanager.cli.logs import FILE
 from gpumanager.cli.support import bundle
 from gpumanager.cli.support.bundle import Source, collect
+from gpumanager.doctor.checks import CHECKS
+from gpumanager.doctor.claim_checks import CLAIM_CHECKS
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, Share
 from gpumanager.grants.journal import Journal
@@ -52,7 +54,8 @@ def node(tmp_path: Path) -> Path:
     (tmp_path / "token").write_text(SECRET)
     (tmp_path / "kubeconfig").write_text(f"users:\n- user:\n    token: {SECRET}\n")
     answer = {"PodUID": "uid-1", "ContainerName": "c", "ResourceName": "r", "AllocResp": SECRET}
-    checkpoint = {"Data": {"PodDeviceEntries": [{**answer, "DeviceIDs": ["d"]}]}, "Checksum": 1}
+    entries = [{**answer, "DeviceIDs": {"0": ["d"]}}]
+    checkpoint = {"Data": {"PodDeviceEntries": entries}, "Checksum": 1}
     (tmp_path / "kubelet/kubelet_internal_checkpoint").write_text(json.dumps(checkpoint))
     (tmp_path / "logs" / FILE).write_text(f"own log\nAuthorization: Bearer {SECRET}\n")
     log = tmp_path / "root/var/log/pods/gm_gpu-manager-x_u/a/0.log"
@@ -85,7 +88,10 @@ def test_nothing_secret_is_in_it_and_what_helps_is(
     assert "fs.inotify.max_user_instances" in files["system/sysctl.txt"]
     assert "gpumanager" in files["versions.json"]
     assert json.loads(files["doctor.json"])["findings"]
-    assert json.loads(files["inputs.json"])["granted"] == 1
+    inputs = json.loads(files["inputs.json"])
+    assert inputs["granted"] == 1
+    ours = [one for one in CHECKS if one not in CLAIM_CHECKS]
+    assert inputs.keys() >= {name for one in ours for name in one.names}
     assert to.stat().st_mode & 0o777 == 0o600
     told = capsys.readouterr()
     assert told.out == ""
@@ -136,7 +142,7 @@ def test_a_source_that_hangs_costs_itself_alone() -> None:
 
     never.set()
     assert hangs.cause == "no answer within 2 s"
-    assert works.text == "text"
+    assert works.text == b"text"
     assert told[-1] == "works: 4 bytes"
 
 

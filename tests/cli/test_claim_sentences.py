@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpumanager.cli.explain_claims import UsedClaim, claim_sentences, claims_of_pod
+from gpumanager.cli.explain_claims import claim_sentences, claims_of_pod
 from tests.sim.claims.claim_objects import asked, claim, gpu, request, slice_of
 
 
@@ -59,12 +59,4 @@ def test_health_that_the_kubelet_reports_is_told_unless_it_is_good() -> None:
               "resources": resources}]}  # fmt: skip
     pod = {"spec": {}, "status": {"containerStatuses": [status]}}
 
-    assert claims_of_pod(pod, ()) == ("Container main: claim:gpu/gpu is Unhealthy: Xid 79.",)
-
-
-def test_a_template_that_is_there_and_a_claim_that_is_not_made_yet_are_told_apart() -> None:
-    waits = claims_of_pod({}, [UsedClaim("gpu", None, template="t")])
-    missing = claims_of_pod({}, [UsedClaim("gpu", None, template="t", template_exists=False)])
-
-    assert waits[0].startswith("No claim was made of template t yet")
-    assert missing[0].startswith("ResourceClaimTemplate t does not exist")
+    assert claims_of_pod(pod, {}) == ("Container main: claim:gpu/gpu is Unhealthy: Xid 79.",)

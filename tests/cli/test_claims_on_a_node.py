@@ -11,6 +11,7 @@ import pytest
 
 from gpumanager.cli.node_agents import list_nodes
 from gpumanager.sim.container.process import namespaces_available
+from gpumanager.sim.manifest.pods import NODE
 from tests.cli.test_terminal_on_a_node import free_port, gpumanager, record
 from tests.dra.node_of_claims import NodeOfClaims
 from tests.sim.claims.claim_objects import request
@@ -26,9 +27,9 @@ BOTH = [("one", "main"), ("two", "main")]
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[NodeOfClaims]:
+async def node() -> AsyncIterator[NodeOfClaims]:
     """Two pods share a claim, a third waits for more than there is."""
-    async with NodeOfClaims(tmp_path, flags={"query-port": free_port()}) as found:
+    async with NodeOfClaims(flags={"query-port": free_port()}) as found:
         await until(found.slice)
         await found.claim("budget", request("gpu", 40, "2Gi"))
         await found.claim("large", request("gpu", 30, "1000Gi"))
@@ -53,16 +54,14 @@ async def both_hold(url: str) -> None:
     async with asyncio.timeout(300):
         while True:
             (seen,) = await asyncio.to_thread(list_nodes, [url])
-            rows = [row for gpu in (seen.node.gpus if seen.node else ()) for row in gpu.containers]
-            if any((row.used or 0) >= 600 << 20 for row in rows):
+            rows = [row for _, (_, row) in (seen.node.shares if seen.node else ())]
+            if any((row.memory_used_bytes or 0) >= 600 << 20 for row in rows):
                 return
             await asyncio.sleep(0.2)
 
 
-async def test_top_tree_and_explain_tell_of_a_claim_that_two_pods_share(
-    node: NodeOfClaims, tmp_path: Path
-) -> None:
-    url, kubeconfig = url_of(node), str(tmp_path / "kubeconfig")
+async def test_top_tree_and_explain_tell_of_a_claim_that_two_pods_share(node: NodeOfClaims) -> None:
+    url, kubeconfig = url_of(node), str(node.kubeconfig)
     await both_hold(url)
 
     top = (await record("top", "--agent", url))["nodes"][0]
@@ -77,12 +76,12 @@ async def test_top_tree_and_explain_tell_of_a_claim_that_two_pods_share(
     assert (row["pod"], row["claim"], users) == ("one", "budget", BOTH)
     assert sum(gpu["cores_granted_percent"] for gpu in top["gpus"]) == 40
     assert tree.count('"claim": "budget"') == 1
-    assert claim["node"] == "n1"
-    assert "It is prepared on node n1." in claim["sentences"]
+    assert claim["node"] == NODE
+    assert f"It is prepared on node {NODE}." in claim["sentences"]
     assert any("one:main two:main" in one for one in claim["admission"])
     assert "The same limits hold for one:main too" in second
     assert "The extender does not say" not in second
-    assert "request gpu: no GPU that is large enough n1: its largest has 15 GiB" in waiting
+    assert "request gpu: no GPU that is large enough simulated: its largest has 15 GiB" in waiting
 
 
 async def test_the_doctor_and_its_bundle_tell_of_claims(node: NodeOfClaims, tmp_path: Path) -> None:
@@ -90,8 +89,8 @@ async def test_the_doctor_and_its_bundle_tell_of_claims(node: NodeOfClaims, tmp_
 
     found = {one["part"]: one["verdict"] for one in (await doctor(node))["findings"]}
     assert {found[part] for part in ("DRA plugin", "CDI support", "claims API", "ResourceSlice",
-                                     "claims", "CDI files", "agent")} == {"well"}  # fmt: skip
-    assert found["DeviceClass"] == "wrong"  # of the tests' own name
+                                     "claims", "CDI files", "agent", "DeviceClass")
+            } == {"well"}  # fmt: skip
 
     (path,) = node.node.disk.cdi[1].iterdir()
     bundle = tmp_path / "bundle.tar.gz"
@@ -101,9 +100,9 @@ async def test_the_doctor_and_its_bundle_tell_of_claims(node: NodeOfClaims, tmp_
     assert {"resourceslices.json", "resourceclaims.json", path.name, "cdi.txt"} <= names
 
 
-async def test_the_doctor_misses_no_gpu_that_device_plugins_offer(tmp_path: Path) -> None:
+async def test_the_doctor_misses_no_gpu_that_device_plugins_offer() -> None:
     flags = {"interface": "both", "claims-gpus": 1, "gpu-move-delay": "0.2s"}
-    async with NodeOfClaims(tmp_path, flags={**flags, "query-port": free_port()}) as node:
+    async with NodeOfClaims(flags={**flags, "query-port": free_port()}) as node:
         await until(lambda: node.offered() == 1)
 
         (row,) = (one for one in (await doctor(node))["findings"] if one["part"] == "ResourceSlice")

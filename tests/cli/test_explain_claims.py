@@ -80,12 +80,15 @@ async def test_of_a_claim_that_waits_the_reason_is_told(
     ("used", "words"),
     [
         ({"template": "t"}, "ResourceClaimTemplate t does not exist"),
+        ({"template": "there"}, "No claim was made of template there yet"),
         ({"claim_name": "c"}, "ResourceClaim c does not exist"),
     ],
 )
 async def test_what_is_missing_is_named(
     server: SimulatedApiServer, asking: ClusterClaims, used: dict[str, str], words: str
 ) -> None:
+    template = {"metadata": {"name": "there", "namespace": "default"}, "spec": {"spec": {}}}
+    await server.create("resourceclaimtemplates", template)
     item = await server.create("pods", pod("p", **used, containers=[{"name": "m", "image": "i"}]))
 
     found = await asking.of_pod(item)

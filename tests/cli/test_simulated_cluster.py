@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gpumanager.cli.explain import get_record_or_error
+from gpumanager.cli.explain import get_record
 from gpumanager.cli.simulated_cluster import SimulatedCluster
 from gpumanager.errors import GpuManagerError
 from gpumanager.kube.pod import ContainerKind
@@ -53,8 +53,8 @@ async def test_pods_run_where_the_extender_binds_them_and_one_without_room_waits
         running = asyncio.create_task(cluster.run(pods, stop))
         await until(lambda: _started(seen)["b"] > 1)  # it was started again
         url = f"http://127.0.0.1:{cluster.page_port}"
-        waits = await asyncio.to_thread(get_record_or_error, url, "/explain/default/huge", None)
-        runs = await asyncio.to_thread(get_record_or_error, url, "/explain/default/a", None)
+        waits = await asyncio.to_thread(get_record, url, "/explain/default/huge", None)
+        runs = await asyncio.to_thread(get_record, url, "/explain/default/a", None)
         stop.set()
         results = {one.pod.name: one for one in await running}
 

@@ -70,7 +70,7 @@ async def test_top_tree_and_explain_tell_the_same_of_a_node() -> None:
         linked = pod("linked", 200, 0, "sleep", "120")
         assert await node.admit(small) is None
         assert await node.admit(linked) is None
-        running = [asyncio.create_task(node.run_admitted(one)) for one in (small, linked)]
+        running = [asyncio.create_task(node.runner.run(one)) for one in (small, linked)]
         await until(lambda: _held(url))
 
         top = (await record("top", "--agent", url))["nodes"][0]
@@ -101,8 +101,8 @@ async def test_top_tree_and_explain_tell_the_same_of_a_node() -> None:
 def _held(url: str) -> bool:
     """Both run, and the one holds its memory."""
     (seen,) = list_nodes([url])
-    rows = [row for gpu in (seen.node.gpus if seen.node else ()) for row in gpu.containers]
-    return len(rows) == 3 and any(row.used for row in rows)
+    rows = [row for _, (_, row) in (seen.node.shares if seen.node else ())]
+    return len(rows) == 3 and any(row.memory_used_bytes for row in rows)
 
 
 def _leaves(branches: list[Any]) -> list[Any]:

@@ -140,7 +140,7 @@ def test_of_several_nodes_those_that_answer_are_shown_and_the_rest_is_told(
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (200, "# HELP up x\nup 1\n", "is not a JSON object"),
+        (200, "# HELP up x\nup 1\n", "not as this version's node agent does"),
         (200, "{}", "not as this version's node agent does"),
         (404, "", "has no /api/node"),
         (503, "the first look is not over yet\n", "answered 503: the first look"),

@@ -78,7 +78,6 @@ def test_the_certificate_is_for_the_service_the_api_server_calls(
     [
         (["--tls-cert-file=a"], "give both, or none"),
         (["--tls-cert-file=a", "--tls-key-file=b", "--plain-http"], "at most one of them"),
-        (["--certificate-signer=a", "--plain-http"], "at most one of them"),
         (["--service=x"], "NAMESPACE/NAME"),
         (["--secret=a/b/c"], "NAMESPACE/NAME"),
         (["--quota-configmap=x"], "NAMESPACE/NAME"),
@@ -252,25 +251,6 @@ async def test_its_metrics_tell_of_certificate_nodes_and_quotas(
 def read(url: str, context: ssl.SSLContext) -> str:
     with urllib.request.urlopen(url, timeout=600, context=context) as answer:
         return str(answer.read().decode())
-
-
-async def test_it_waits_for_a_signer_and_can_be_stopped_meanwhile(
-    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = (f"--kubeconfig={kubeconfig(tmp_path, server)}", "--certificate-signer=example.com/s")
-    settings = await asyncio.to_thread(settings_of, monkeypatch, *flags)
-    ports: list[int] = []
-    task = asyncio.create_task(serve(settings, ports.append))
-    async with asyncio.timeout(120):
-        while True:
-            if list(server.objects.list("certificatesigningrequests")):
-                break
-            await asyncio.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGTERM)
-    async with asyncio.timeout(120):
-        await task
-
-    assert ports == []
 
 
 async def test_a_port_that_is_taken_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

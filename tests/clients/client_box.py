@@ -16,6 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from driver_libraries import lay_out
+
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
@@ -25,7 +27,6 @@ from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.sim.gpu import DeviceAccount
-from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from tests import ROOT
 from tests.native.sim_box import SimBox, machine
@@ -147,7 +148,7 @@ class ClientBox:
             mounts=() if limit is None else await self._mounts(AllocationID(name), limit, cores),
         )
         keep = (lambda _line: None) if lines is None else lines.append
-        return await start_container(spec, self._work / f"{name}.json", keep)
+        return await start_container(spec, keep)
 
     async def _mounts(self, name: AllocationID, limit: int, cores: int) -> tuple[BindMount, ...]:
         gpus = self._box.machine.topology.gpus

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpumanager.compute.audit import GROSS, Audit, Payer
-from gpumanager.compute.values import SECOND
+from gpumanager.compute.audit import GROSS, SECOND, Audit, Payer
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 
 PERIOD = SECOND // 6

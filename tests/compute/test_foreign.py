@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpumanager.compute.foreign import LATELY_NS, DrawnShare, Mean, foreign
-from gpumanager.compute.values import SECOND
+from gpumanager.compute.audit import SECOND
+from gpumanager.compute.foreign import LATELY_NS, DrawnShare, foreign
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 
 NOW = 100 * SECOND
@@ -44,7 +44,7 @@ def test_who_is_foreign(samples: list[ProcessSample], found: dict[int, int]) -> 
 
 
 def test_an_answer_of_an_earlier_time_is_no_error_and_changes_no_mean() -> None:
-    share = DrawnShare(Mean(), 10**15)
+    share = DrawnShare(10**15)
     share.enter(GpuUtilization(0, (ProcessSample(1, 0, 50),), 50), {1})
 
     assert share.mean.value == 0

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
-from gpumanager.dra.driver import ClaimDependencies, ClaimDriver
+from gpumanager.dra.driver import ClaimDriver
 from gpumanager.dra.health import HealthService
 from gpumanager.dra.plugin import ClaimPlugin, PluginSockets
 from gpumanager.errors import GpuManagerError
@@ -31,7 +31,6 @@ from gpumanager.grants.node import Node
 from gpumanager.grants.store import GrantStore
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.claims import device_name
 from gpumanager.limits import allocation
@@ -123,17 +122,17 @@ class ClaimHistory:
         self.generation += 1
         self.virtual = virtual_manager(self.root / "vm")
         self.cdi = CdiFiles(self.root / "cdi")
-        isolation = Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev"))
+        isolation = Isolations(self.virtual, VOLUMES, DeviceFiles(self.root / "dev"))
         journal = JournalFile(self.root / "allocations.json", room=6000)
-        deps = ClaimDependencies(
-            isolation=isolation,
-            claims=self.api,
-            cdi=self.cdi,
-            pool=NODE,
-            clock=lambda: 1_000.0,
-        )
+        deps: dict[str, Any] = {
+            "isolation": isolation,
+            "claims": self.api,
+            "cdi": self.cdi,
+            "pool": NODE,
+            "clock": lambda: 1_000.0,
+        }
         node = Node(self.topology, GrantStore(journal, isolation), CLAIMS)
-        self.driver = ClaimDriver(node, deps)
+        self.driver = ClaimDriver(node, **deps)
         sockets = PluginSockets.under(self.root, self.root, "a")
         self.plugin = ClaimPlugin(self.driver, HealthService(node, NODE), sockets)
 

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.monitor.metrics.families import FAMILIES, RPC_SECONDS
 from gpumanager.monitor.metrics.rows import Family
-from gpumanager.scheduler.metrics import GAUGES, Metrics, TaskCollector, WebhookMetrics
-from gpumanager.scheduler.quota.limits import Usage, read_quotas
-from gpumanager.scheduler.quota.rules import Known, QuotaCollector
+from gpumanager.scheduler.metrics import GAUGES, Metrics, WebhookMetrics
+from gpumanager.scheduler.quota.limits import read_quotas
+from gpumanager.scheduler.quota.rules import Known, QuotaCollector, Usage
 from gpumanager.supervisor import Supervisor
 
 Labels = frozenset[str]
@@ -62,10 +62,10 @@ def _told() -> Mapping[str, Labels]:
 
 
 def _extender() -> str:
-    metrics = Metrics(lambda: dict.fromkeys(("nodes", "pods", "assumed"), 1), lambda: True)
-    metrics.add(TaskCollector("gpumanager_extender", _supervisor()))
+    counts = dict.fromkeys(("nodes", "pods", "assumed"), 1)
+    metrics = Metrics(lambda: counts, lambda: True, _supervisor())
     quotas = read_quotas('{"team": {"quota": {"A100": 2}}}')
-    metrics.add(QuotaCollector(lambda: Known(quotas, read=True), Usage()))
+    metrics.add(QuotaCollector(lambda: Known(quotas), Usage()))
     return metrics.text().decode()
 
 

@@ -23,10 +23,8 @@ from gpumanager.grants.node import Node
 from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import ContainerKind, PodView
-from gpumanager.kubelet.pod_resources import PodResources
 from gpumanager.kubelet.pods import KubeletPods, PodsSource
 from gpumanager.kubelet.pods_api import PodsApi, PreferredPods
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET, VCORE, VMEMORY
@@ -64,22 +62,18 @@ def cards(count: int = GPUS) -> Topology:
 
 
 def surroundings(
-    base: Path, pods: PodsSource, resources: Path, limits: SimulatedLimits | None = None
+    base: Path, pods: PodsSource, limits: SimulatedLimits | None = None
 ) -> Dependencies:
     """Of an allocator whose journal is in `base`, beside the kubelet's directory."""
     return Dependencies(
         isolation=Isolations(
-            Means(
-                limits or SimulatedLimits(),
-                DriverVolumes(
-                    Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
-                ),
+            limits or SimulatedLimits(),
+            DriverVolumes(
+                Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
             ),
             DeviceFiles(),
         ),
-        books=DeviceCheckpoint(
-            base / "kubelet" / KUBELET_CHECKPOINT, PodResources(resources, BOUND)
-        ),
+        books=DeviceCheckpoint(base / "kubelet" / KUBELET_CHECKPOINT),
         pods=pods,
     )
 
@@ -142,8 +136,7 @@ class AgentOnKubelet:
         return limit.cores, limit.memory
 
     def _new_allocator(self) -> Allocator:
-        resources = self.kubelet.pod_resources_socket
-        deps = surroundings(self._base, _Later(self), resources, self.limits)
+        deps = surroundings(self._base, _Later(self), self.limits)
         return Allocator(granted_node(self._base, deps, self.gpus), deps)
 
     @property
@@ -181,6 +174,5 @@ async def node_of(
         yield node
     finally:
         await node.plugin.stop()
-        await node.pods_api.close()
         await node.kubelet.stop()
         shutil.rmtree(base)

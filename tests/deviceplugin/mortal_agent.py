@@ -1,6 +1,6 @@
 """An agent in a process of its own that dies at a given step of what it does for the kubelet.
 
-`python mortal_agent.py BASE ENDPOINT RESOURCES STEP`; it begins when told so by a line on its
+`python mortal_agent.py BASE ENDPOINT STEP`; it begins when told so by a line on its
 standard input. A step is what it does for the kubelet between two waits: STEP counts them over all
 calls, and at that one the process kills itself; -1: never.
 """
@@ -106,9 +106,8 @@ def watch_servers(fate: Fate) -> None:
     ResourceServer.list_and_watch = mortal_list  # type: ignore[method-assign, assignment]
 
 
-async def serve(base: Path, endpoint: str, resources: Path, fate: Fate) -> None:
-    pods = KubeletPods(endpoint, token=base / "token", deadline=BOUND)
-    deps = surroundings(base, pods, resources)
+async def serve(base: Path, endpoint: str, fate: Fate) -> None:
+    deps = surroundings(base, KubeletPods(endpoint, token=base / "token", deadline=BOUND))
     allocator = MortalAllocator(granted_node(base, deps, cards(1)), deps)
     allocator.fate = fate
     watch_servers(fate)
@@ -120,5 +119,4 @@ async def serve(base: Path, endpoint: str, resources: Path, fate: Fate) -> None:
 
 if __name__ == "__main__":
     sys.stdin.readline()
-    fate = Fate(int(sys.argv[4]))
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), fate))
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], Fate(int(sys.argv[3]))))

@@ -17,7 +17,6 @@ from gpumanager.grants.node import Node
 from gpumanager.grants.store import GrantStore
 from gpumanager.grpc_wire import is_served, sockets_like
 from gpumanager.isolation.edits import DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.sim.in_memory import SimulatedLimits
 from gpumanager.units import GIB, Bytes
@@ -98,12 +97,8 @@ class RefusingKubelet(Kubelet):
 
 def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
     isolation = Isolations(
-        Means(
-            SimulatedLimits(),
-            DriverVolumes(
-                Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
-            ),
-        ),
+        SimulatedLimits(),
+        DriverVolumes(Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"),
         DeviceFiles(),
     )
     journal = JournalFile(directory / "journal" / "allocations.json")

@@ -50,7 +50,7 @@ class MortalNode:
         self._heir = asyncio.create_task(self._inherit(first, second))
 
     async def _load(self, step: int) -> asyncio.subprocess.Process:
-        words = (self.base, self.kubelet.http.endpoint, self.kubelet.pod_resources_socket, step)
+        words = (self.base, self.kubelet.http.endpoint, step)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", PROGRAM, *map(str, words), stdin=asyncio.subprocess.PIPE
         )

@@ -14,7 +14,7 @@ from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.deviceplugin.registration import RegistrationFailed, Sockets, register
+from gpumanager.deviceplugin.registration import RegistrationFailed, register
 from gpumanager.deviceplugin.server import CannotServe, ResourceServer
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import MEMORY_BLOCK, Bytes
@@ -246,12 +246,3 @@ async def test_a_kubelets_refusal_is_told_in_its_words(tmp_path: Path) -> None:
             await register(kubelet.socket, VCORE, tmp_path / "vcore.sock", 2.0)
     finally:
         await kubelet.stop()
-
-
-def test_a_kubelets_socket_made_anew_is_noticed_even_with_the_same_inode() -> None:
-    before = Sockets(kubelet=(7, 100, 100), own=(8, 1, 1))
-
-    assert before.stale(Sockets(kubelet=(7, 100, 200), own=(8, 1, 1)))
-    assert before.stale(Sockets(kubelet=(7, 100, 100), own=None))
-    assert not before.stale(before)
-    assert not before.stale(Sockets(kubelet=None, own=None))

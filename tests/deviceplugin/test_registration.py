@@ -1,8 +1,6 @@
 """Staying registered: kubelets that come late, start again, refuse, forget; directories that go."""
 
 import asyncio
-import errno
-import os
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gpumanager.deviceplugin import registration, wire
-from gpumanager.deviceplugin.changes import Changes, Inotify
 from gpumanager.deviceplugin.plugin import DevicePlugin
 from gpumanager.deviceplugin.registration import RegistrationFailed
 from gpumanager.deviceplugin.server import CannotServe
@@ -23,15 +20,11 @@ BOTH = {VCORE, VMEMORY}
 NEVER = 3600.0
 
 
-def no_inotify() -> Inotify:
-    """As where every instance that the kernel grants is taken."""
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kubelet of these tests does not watch, and a busy machine may need long for one."""
     monkeypatch.setattr(registration, "NEVER_WATCHED", NEVER)
+    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -48,17 +41,9 @@ async def kubelet(directory: Path) -> AsyncIterator[Kubelet]:
     await kubelet.stop()
 
 
-@pytest.fixture(params=["inotify", "polling"])
-def changes(request: pytest.FixtureRequest, directory: Path) -> Changes:
-    """Polling where inotify cannot be had; with it, looking by the clock would be too late."""
-    if request.param == "polling":
-        return Changes(directory, polled=0.01, inotify=no_inotify)
-    return Changes(directory, polled=NEVER)
-
-
 @pytest.fixture
-async def plugin(tmp_path: Path, directory: Path, changes: Changes) -> AsyncIterator[DevicePlugin]:
-    plugin = DevicePlugin(new_allocator(tmp_path), directory, deadline=BOUND, changes=changes)
+async def plugin(tmp_path: Path, directory: Path) -> AsyncIterator[DevicePlugin]:
+    plugin = DevicePlugin(new_allocator(tmp_path), directory, deadline=BOUND)
     yield plugin
     await plugin.stop()
 
@@ -241,25 +226,3 @@ async def test_a_directory_that_is_not_there_is_no_reason_to_give_up(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await plugin.served(0.01)
-
-
-async def test_without_inotify_there_is_still_polling(directory: Path) -> None:
-    changes = Changes(directory, polled=0.01, inotify=no_inotify)
-
-    changes.open()
-
-    assert not changes.by_inotify
-    await asyncio.wait_for(changes.wait(NEVER), BOUND)
-
-
-async def test_whoever_waits_is_woken_by_a_name_that_comes(directory: Path) -> None:
-    changes = Changes(directory, polled=NEVER)
-    changes.open()
-    try:
-        assert changes.by_inotify
-        waiting = asyncio.create_task(changes.wait(NEVER))
-        await asyncio.sleep(0)
-        (directory / "kubelet.sock").touch()
-        await asyncio.wait_for(waiting, BOUND)
-    finally:
-        changes.close()

@@ -23,9 +23,8 @@ from gpumanager.monitor.metrics.families import FAMILIES, KEPT_FAMILIES, RPC_SEC
 from gpumanager.placement.policies import TABLE
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.extender.explain import Explanation
-from gpumanager.scheduler.metrics import GAUGES, Metrics, TaskCollector, WebhookMetrics
-from gpumanager.scheduler.quota.limits import Usage
-from gpumanager.scheduler.quota.rules import Known, QuotaCollector
+from gpumanager.scheduler.metrics import GAUGES, Metrics, WebhookMetrics
+from gpumanager.scheduler.quota.rules import Known, QuotaCollector, Usage
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.scheduler.webhook.service import Webhook
@@ -33,7 +32,6 @@ from gpumanager.settings import AgentSettings
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import parse_pods
 from gpumanager.sim.results import ContainerResult
-from gpumanager.supervisor import Supervisor
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.shell import MACHINE, flags
 
@@ -126,7 +124,6 @@ def test_metrics_are_those_that_are_told() -> None:
         f"{one.name}_total" if one.kind == "counter" else one.name for one in agent
     }
     metrics = Metrics(dict, bool)
-    metrics.add(TaskCollector("gpumanager_extender", Supervisor()))
     assert shown["extender"] == told(metrics.text()) | of_quotas()
     assert shown["webhook"] == told(WebhookMetrics(lambda: dict.fromkeys(GAUGES, 0.0)).text())
 

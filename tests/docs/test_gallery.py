@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from gpumanager.sim.manifest.pods import read_pods
+from gpumanager.sim.manifest.pods import read_manifest
 from tests.docs.pages import DOCS, ROOT
 
 SCRIPT = DOCS / "make_gallery.py"
@@ -43,7 +43,7 @@ def test_an_example_opens_with_what_it_shows_and_how_to_run_it(
             assert len(example.about.split()) >= 10
             assert example.command.startswith("gpumanager simulate ")
             assert example.command.endswith(f" examples/{path.name}")
-            assert read_pods([path])
+            assert read_manifest([path]).pods
 
 
 def test_what_was_printed_is_of_the_pods_of_the_example(

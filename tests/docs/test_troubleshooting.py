@@ -14,7 +14,7 @@ SAID += [
     re.sub(r"\s+", " ", path.read_text())
     for path in (DOCS.parent / "gpumanager/placement").glob("near*.py")
 ]
-SAID += [(DOCS.parent / "gpumanager/scheduler/quota/limits.py").read_text()]
+SAID += [(DOCS.parent / "gpumanager/scheduler/quota/rules.py").read_text()]
 
 
 def quoted(heading: str) -> list[str]:

@@ -1,28 +1,30 @@
 """What the doctor makes of a node: nothing but what it was shown."""
 
-from dataclasses import replace
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gpumanager.cli.support.inputs import directory
 from gpumanager.doctor.about_container import about_container
-from gpumanager.doctor.checks import examine, is_wrong
+from gpumanager.doctor.checks import XIDS, examine, is_wrong
 from gpumanager.doctor.question import Unseen
 from gpumanager.doctor.values import (
-    Directory,
     Finding,
     InstalledDriver,
     ListeningSocket,
-    ObservedNode,
-    Trouble,
     Verdict,
+    note,
+    well,
+    wrong,
 )
 from gpumanager.gpu.device_attributes import LoadedDriver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
-from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.units import GIB, Bytes
 
-VM = Directory("allocations", Path("/etc/vm"), None, Bytes(GIB), executable=True)
+VM = wrong("/etc/vm: /etc may not be written", "give it one that it can write to", "allocations")
 SILENT = Unseen("nobody answers")
 
 
@@ -36,35 +38,38 @@ def two(bond: Bond, *numa_nodes: int | None) -> Topology:
     return topology([gpu(0, first), gpu(1, second)], [[None, bond], [bond, None]])
 
 
-WELL = ObservedNode(
-    installed=InstalledDriver("555.58.02", Path("/usr/lib/libcuda.so.555.58.02")),
-    loaded=LoadedDriver("555.58.02", "12.5"),
-    topology=two(Bond(Level.PIX)),
-    missing_nodes=(),
-    missing_shims=(),
-    troubles=(),
-    unlimited=(),
-    hmm=False,
-    kubelet_socket=Path("/var/kubelet.sock"),
-    listener=ListeningSocket.LISTENS,
-    sockets=(ListeningSocket.LISTENS, ListeningSocket.LISTENS),
-    version="v1.36.2",
-    pods=3,
-    held="30 of cores",
-    pod_resources="List, Get",
-    runtime="containerd 1.6.20 (CRI v1)",
-    cgroups="v2",
-    driver="systemd",
-    root=True,
-    sees_all_processes=True,
-    takes_books_back=True,
-    open_files=1 << 20,
-    directories=(VM,),
-    granted=2,
-)
+WELL: dict[str, Any] = {
+    "installed": InstalledDriver("555.58.02", Path("/usr/lib/libcuda.so.555.58.02")),
+    "loaded": LoadedDriver("555.58.02", "12.5"),
+    "topology": two(Bond(Level.PIX)),
+    "missing_nodes": (),
+    "missing_shims": (),
+    "troubles": (),
+    "unlimited": (),
+    "hmm": False,
+    "kubelet_socket": Path("/var/kubelet.sock"),
+    "listener": ListeningSocket.LISTENS,
+    "sockets": (ListeningSocket.LISTENS, ListeningSocket.LISTENS),
+    "version": "v1.36.2",
+    "pods": 3,
+    "held": "30 of cores",
+    "pod_resources": "List, Get",
+    "runtime": "containerd 1.6.20 (CRI v1)",
+    "cgroups": "v2",
+    "root": True,
+    "sees_all_processes": True,
+    "takes_books_back": True,
+    "open_files": 1 << 20,
+    "directories": (well("/etc/vm, 1 GiB free", "allocations"),),
+    "managers": None,
+    "beside": False,
+    "nvidia_defaults": (),
+    "nvidia_devices": (),
+    "granted": 2,
+}
 
 
-def not_well(node: ObservedNode) -> list[Finding]:
+def not_well(node: dict[str, Any]) -> list[Finding]:
     return [finding for finding in examine(node) if finding.verdict is not Verdict.WELL]
 
 
@@ -86,7 +91,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "silent driver": ({"loaded": SILENT, "topology": SILENT}, "driver", "nvidia-smi"),
     "half an update": ({"loaded": LoadedDriver("570.1", "12.8")}, "driver", "reboot"),
     "a GPU that does not answer": ({"topology": Unseen("GPU 3 is lost")}, "GPUs", "Xid"),
-    "a lost GPU beside others": ({"troubles": (Trouble("GPU 1", "lost"),)}, "GPUs", "reset"),
+    "a lost GPU beside others": ({"troubles": (wrong("GPU 1: lost", XIDS),)}, "GPUs", "reset"),
     "GPUs whose health is not told": ({"troubles": SILENT}, "GPUs", "Xid"),
     "no GPU": ({"topology": topology([], [])}, "GPUs", "node selector"),
     "a missing node": ({"missing_nodes": NO_NODE}, "device nodes", "nvidia-modprobe"),
@@ -99,21 +104,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "not root": ({"root": False}, "user", "run as root"),
     "a broken volume.conf": ({"directories": SILENT}, "volume.conf", "--volume-config"),
     "a broken journal": ({"granted": SILENT}, "journal", "does not start"),
-    "a read-only directory": (
-        {"directories": (replace(VM, obstacle="/etc may not be written"),)},
-        "allocations",
-        "that it can write to",
-    ),
-    "a full disk": (
-        {"directories": (replace(VM, free=Bytes(10 * MIB)),)},
-        "allocations",
-        "make room",
-    ),
-    "a disk without code": (
-        {"directories": (replace(VM, executable=False),)},
-        "allocations",
-        "remount",
-    ),
+    "a read-only directory": ({"directories": (VM,)}, "allocations", "that it can write to"),
     "another device plugin": (
         {"managers": ("NVIDIA's device plugin (the node has nvidia.com/gpu: 8)",)},
         "other GPU managers",
@@ -125,7 +116,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_said_once_with_what_to_do(case: str) -> None:
     fields, part, advice = WRONG[case]
-    node = replace(WELL, **fields)
+    node = WELL | fields
 
     (finding,) = not_well(node)
 
@@ -178,7 +169,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
     "pageable memory": ({"hmm": True}, "pageable memory (HMM)", "uvm_disable_hmm=1"),
     "a kernel that does not say": ({"hmm": SILENT}, "pageable memory (HMM)", "uvm_disable_hmm=1"),
     "memory of the machine": (
-        {"troubles": (Trouble("GPU-0", "no figure", mild=True, advice="set --reserved-memory"),)},
+        {"troubles": (note("GPU-0: no figure", "set --reserved-memory"),)},
         "GPUs",
         "--reserved-memory",
     ),
@@ -189,7 +180,7 @@ NOTES: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", NOTES)
 def test_what_merely_makes_something_worse_is_a_note(case: str) -> None:
     fields, part, advice = NOTES[case]
-    node = replace(WELL, **fields)
+    node = WELL | fields
 
     (finding,) = not_well(node)
 
@@ -205,13 +196,32 @@ FRESH: dict[str, dict[str, Any]] = {
     "GPUs far from each other": {"topology": two(Bond(Level.SYS), 0, 1)},
     "no other manager": {"managers": ()},
     "one GPU": {"topology": topology([gpu(0)], [[None]])},
-    "no pod that tells who makes cgroups": {"driver": None},
 }
 
 
 @pytest.mark.parametrize("case", FRESH)
 def test_what_is_merely_not_there_yet_is_well(case: str) -> None:
-    assert not_well(replace(WELL, **FRESH[case])) == []
+    assert not_well(WELL | FRESH[case]) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "flags", "found"),
+    [
+        (GIB, 0, "1 GiB free"),
+        (10 << 20, 0, "10 MiB free; make room: less than 64 MiB is too little to grant anything"),
+        (GIB, os.ST_NOEXEC, "mounted noexec; containers cannot load"),
+    ],
+)
+def test_a_full_disk_and_one_without_code_are_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, flags: int, found: str
+) -> None:
+    disk = SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=flags)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+
+    finding = directory("driver volumes", tmp_path / "new", for_code=True)
+
+    assert found in f"{finding.found}; {finding.advice}"
+    assert (finding.verdict is Verdict.WRONG) == (";" in found)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +235,7 @@ def test_what_is_merely_not_there_yet_is_well(case: str) -> None:
 def test_in_a_container_the_library_that_a_program_finds_is_the_finding(
     libcuda: Path | Unseen, verdict: Verdict, found: str
 ) -> None:
-    (finding,) = about_container(libcuda)
+    finding = about_container(libcuda)
 
     assert finding.verdict is verdict
     assert found in finding.found

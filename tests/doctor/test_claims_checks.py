@@ -1,63 +1,44 @@
 """A node that serves claims: what is wrong is said once, with what to do."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumanager.cli.support.claim_inputs import denied_rights
-from gpumanager.doctor.claim_checks import CLAIM_CHECKS
+from gpumanager.doctor.checks import examine
 from gpumanager.doctor.question import Unseen
-from gpumanager.doctor.values import (
-    ClaimObjects,
-    Finding,
-    ListeningSocket,
-    ObservedClaims,
-    Verdict,
-)
+from gpumanager.doctor.values import Finding, ListeningSocket, Verdict
 from gpumanager.dra.slice import differences
 from gpumanager.kube.errors import ApiRefused
 from tests.sim.claims.claim_objects import gpu
 
-OBJECTS = ClaimObjects(
-    device_class=True,
-    denied=(),
-    devices=2,
-    slice_differences=(),
-    claims={"u1": "team/a", "other": "web/b"},
-    allocated={"u1": "team/a"},
-)
-WELL = ObservedClaims(
-    registry=Path("/plugins_registry"),
-    socket=ListeningSocket.LISTENS,
-    ready="ok",
-    cdi_obstacle="",
-    cdi_directory=Path("/var/run/cdi"),
-    cdi_files=frozenset({"u1"}),
-    prepared={"u1": "team/a"},
-    objects=OBJECTS,
-)
+WELL: dict[str, Any] = {
+    "registry": Path("/plugins_registry"),
+    "registration": ListeningSocket.LISTENS,
+    "ready": "ok",
+    "cdi_obstacle": "",
+    "cdi_directory": Path("/var/run/cdi"),
+    "cdi_files": ["u1"],
+    "prepared": {"u1": "team/a"},
+    "claims_api": "resource.k8s.io/v1",
+    "device_class": True,
+    "denied": (),
+    "devices": 2,
+    "slice_differences": (),
+    "claims": {"u1": "team/a", "other": "web/b"},
+    "allocated": {"u1": "team/a"},
+}
 
 
-def changed(**parts: Any) -> ObservedClaims:
-    """The well node with these fields changed, of it or of its objects."""
-    objects = {name: value for name, value in parts.items() if hasattr(OBJECTS, name)}
-    view = {name: value for name, value in parts.items() if hasattr(WELL, name)}
-    return replace(WELL, **({"objects": replace(OBJECTS, **objects)} | view))
-
-
-def not_well(view: ObservedClaims) -> list[Finding]:
-    return [one for one in findings(view) if one.verdict is not Verdict.WELL]
-
-
-def findings(view: ObservedClaims) -> list[Finding]:
-    return [one for check in CLAIM_CHECKS for one in check(view)]
+def not_well(**inputs: Any) -> list[Finding]:
+    """Of the well node with these inputs changed."""
+    return [one for one in examine(WELL | inputs) if one.verdict is not Verdict.WELL]
 
 
 def test_a_node_that_has_everything_is_well_and_each_part_has_a_row() -> None:
-    assert not_well(WELL) == []
-    assert [one.part for one in findings(WELL)] == [
+    assert not_well() == []
+    assert [one.part for one in examine(WELL)] == [
         *("DRA plugin", "CDI support", "claims API", "DeviceClass", "permissions", "ResourceSlice"),
         *("claims", "CDI files"),
     ]
@@ -66,15 +47,14 @@ def test_a_node_that_has_everything_is_well_and_each_part_has_a_row() -> None:
 OLD = "containerd 1.6.20 does not inject CDI devices: Use containerd 2.0"
 REFUSED = Unseen("answered 503: not registered with the kubelet: gpu.tencent.com (no such version)")
 WRONG: dict[str, tuple[dict[str, Any], str, str, Verdict]] = {
-    "no driver": ({"socket": ListeningSocket.ABSENT}, "DRA plugin", "plugins_registry",
+    "no driver": ({"registration": ListeningSocket.ABSENT}, "DRA plugin", "plugins_registry",
                   Verdict.WRONG),
     "a driver that the kubelet refuses": ({"ready": REFUSED}, "DRA plugin", "log", Verdict.WRONG),
     "an agent that is silent": ({"ready": Unseen("refused")}, "DRA plugin", "log", Verdict.NOTE),
     "a runtime without CDI": ({"cdi_obstacle": OLD}, "CDI support", "containerd 2.0",
                               Verdict.WRONG),
     "no runtime": ({"cdi_obstacle": Unseen("none: no")}, "CDI support", "start", Verdict.WRONG),
-    "no API server": ({"objects": Unseen("no --kubeconfig")}, "claims API", "1.34", Verdict.WRONG),
-    "no class": ({"device_class": False}, "DeviceClass", "chart", Verdict.WRONG),
+        "no class": ({"device_class": False}, "DeviceClass", "chart", Verdict.WRONG),
     "a class that may not be read": ({"device_class": Unseen("403")}, "DeviceClass", "kubectl",
                                      Verdict.NOTE),
     "no rights": ({"denied": ("patch resourceslices",)}, "permissions", "account", Verdict.WRONG),
@@ -85,9 +65,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, Verdict]] = {
     "a claim that is gone": ({"claims": {}}, "claims", "kubelet", Verdict.NOTE),
     "a claim that waits": ({"allocated": {"u1": "team/a", "u2": "team/b"}}, "claims", "explain",
                            Verdict.NOTE),
-    "a file that is missing": ({"cdi_files": frozenset()}, "CDI files", "writes the files again",
+    "a file that is missing": ({"cdi_files": ()}, "CDI files", "writes the files again",
                                Verdict.WRONG),
-    "a file without a grant": ({"cdi_files": frozenset({"u1", "u9"})}, "CDI files", "removes",
+    "a file without a grant": ({"cdi_files": ["u1", "u9"]}, "CDI files", "removes",
                                Verdict.NOTE),
 }  # fmt: skip
 
@@ -96,16 +76,26 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, Verdict]] = {
 def test_what_is_not_well_is_said_once_with_what_to_do(case: str) -> None:
     fields, part, advice, verdict = WRONG[case]
 
-    (finding,) = not_well(changed(**fields))
+    (finding,) = not_well(**fields)
 
     assert (finding.part, finding.verdict) == (part, verdict)
     assert advice in finding.advice
 
 
+def test_without_an_api_server_nothing_else_is_told_of_it() -> None:
+    there = ("registry", "registration", "ready", "prepared", "cdi_files", "cdi_directory")
+    inputs = {name: WELL[name] for name in there} | {"claims_api": Unseen("no --kubeconfig")}
+
+    (finding,) = (one for one in examine(inputs) if one.verdict is not Verdict.WELL)
+
+    assert (finding.part, finding.verdict) == ("claims API", Verdict.WRONG)
+    assert "1.34" in finding.advice
+
+
 def test_a_long_list_of_claims_is_cut() -> None:
     many = {f"u{number}": f"team/{number}" for number in range(1, 7)}
 
-    (finding,) = not_well(changed(allocated=many))
+    (finding,) = not_well(allocated=many)
 
     assert finding.found.endswith("team/2, team/3, team/4 and 2 more")
 

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from gpu_faults import SimulatedFaults
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.sim.faults import SimulatedFaults
 from tests.native.sim_box import SimBox, machine, sim_box
 
 Harm = Callable[[SimulatedFaults, GpuUUID], None]
@@ -44,7 +44,7 @@ def test_gpus_that_are_well_are_listed_and_no_more(box: SimBox) -> None:
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_gpu_that_is_ill_beside_one_that_is_not_is_a_finding(box: SimBox, harm: str) -> None:
     do, verdict, said = HARMS[harm]
-    do(box.gpus.faults, box.uuid)
+    do(SimulatedFaults(box.gpus), box.uuid)
 
     found = about_gpus(box)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpumanager.dra.driver import AnsweredDevice, ClaimDependencies, ClaimDriver, ClaimRef
+from gpumanager.dra.driver import ClaimDriver, ClaimRef
 from gpumanager.dra.plan import TO_DO
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.journal_file import JournalFile
@@ -22,7 +22,6 @@ from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.cdi import CdiFiles
 from gpumanager.isolation.edits import DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.claims import (
     AllocatedDevice,
@@ -204,16 +203,16 @@ class ClaimNode:
     def _agent(self) -> ClaimDriver:
         self.virtual.open_now.clear()
         self.journal = MortalJournal(self.root / "allocations.json", self.world)
-        isolation = Isolations(Means(self.virtual, VOLUMES), DeviceFiles(self.root / "dev"))
-        deps = ClaimDependencies(
-            isolation=isolation,
-            claims=self.api,
-            cdi=self.cdi,
-            pool=NODE,
-            clock=lambda: 1_000.0,
-        )
+        isolation = Isolations(self.virtual, VOLUMES, DeviceFiles(self.root / "dev"))
+        deps: dict[str, Any] = {
+            "isolation": isolation,
+            "claims": self.api,
+            "cdi": self.cdi,
+            "pool": NODE,
+            "clock": lambda: 1_000.0,
+        }
         node = Node(self.topology, GrantStore(self.journal, isolation), CLAIMS)
-        return ClaimDriver(node, deps)
+        return ClaimDriver(node, **deps)
 
     async def restart(self, dies_at: int | None = None) -> None:
         self.world.live_again(dies_at)
@@ -236,7 +235,7 @@ class ClaimNode:
     def share(self, gpu: int, cores: int, memory: str = "1Gi", request: str = "gpu") -> Any:
         return result(self.device(gpu), cores, memory, request)
 
-    async def prepare(self, claim: ClaimRef) -> tuple[AnsweredDevice, ...]:
+    async def prepare(self, claim: ClaimRef) -> tuple[Any, ...]:
         answer = await self.driver.prepare(claim)
         assert not isinstance(answer, Refused), answer
         return answer

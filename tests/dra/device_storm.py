@@ -17,10 +17,9 @@ from typing import Any
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.kubelet.pods import Phase, requested
-from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-from tests.dra.node_of_claims import NODE, NodeOfClaims
+from gpumanager.sim.manifest.pods import NODE, ContainerManifest, Pod
+from tests.dra.node_of_claims import NodeOfClaims
 from tests.sim.claims.claim_objects import request
 
 CORES, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
@@ -241,7 +240,7 @@ class DeviceStorm:
             if rejected is not None:
                 self.figures.refusals.append(str(rejected))
                 return False
-            (result,) = await node.run_admitted(pod)
+            (result,) = await node.runner.run(pod)
             if result.exit_code != 0:
                 self.figures.failed.append(f"{pod.name}: {result.exit_code} {result.refused}")
         finally:
@@ -268,7 +267,7 @@ class DeviceStorm:
         self.figures.claims += 1
         command = WORK.format(memory=memory * 3 // 4)
         pod = await self._node.pod(name, {"main": [(name, "gpu")]}, command, PATIENCE)
-        (result,) = await self._node.run(pod)
+        (result,) = await self._node.run_pod(pod)
         if result.exit_code != 0:
             self.figures.failed.append(f"{name}: {result.exit_code} {result.refused}")
         self._node.node.kubelet.delete(pod.uid)
@@ -285,7 +284,7 @@ class DeviceStorm:
         while True:
             number = self._random.choice([1, 2, 3])
             patch = {"metadata": {"annotations": {"tencent.com/claims-gpus": str(number)}}}
-            await self._node.server.change(Key("nodes", "", NODE), MERGE, patch)
+            await self._node.server.change(Key("nodes", "", NODE), patch)
             await asyncio.sleep(self._random.uniform(1, SECONDS_OF_A_MOVE))
             if self.figures.kills < self._kills:
                 self.figures.kills += 1

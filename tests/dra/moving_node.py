@@ -10,15 +10,15 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from gpumanager.agent.moves import ALL_GPUS, GpuMoves, MovePolicy
-from gpumanager.dra.driver import ClaimDependencies, ClaimDriver, ClaimRef
+from gpumanager.agent.moves import ALL_GPUS, GpuMoves
+from gpumanager.dra.driver import ClaimDriver, ClaimRef
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.offers import OfferFile
 from gpumanager.grants.refusals import Refused
 from gpumanager.ids import PodUID
 from gpumanager.isolation.edits import DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.claims import device_name, read_claim
 from gpumanager.kube.pod import PodView
@@ -95,14 +95,14 @@ class MovingNode(Node):
         self.allocator = self.new_allocator(MortalJournal(self.directory / JOURNAL, self.world))
         node = self.allocator.node
         node.interface = CLAIMS if self.claims_gpus == ALL_GPUS else DEVICE_PLUGINS
-        deps = ClaimDependencies(
-            isolation=Isolations(Means(self.virtual, VOLUMES), DeviceFiles(Path("/dev"))),
-            claims=self.api,
-            cdi=self.cdi,
-            pool=NODE,
-            clock=self.clock,
-        )
-        self.driver = ClaimDriver(node, deps)
+        deps: dict[str, Any] = {
+            "isolation": Isolations(self.virtual, VOLUMES, DeviceFiles(Path("/dev"))),
+            "claims": self.api,
+            "cdi": self.cdi,
+            "pool": NODE,
+            "clock": self.clock,
+        }
+        self.driver = ClaimDriver(node, **deps)
         node.subscribe(self.slice_changed.set)
         self.slice_changed.set()
         return GpuMoves(
@@ -110,7 +110,8 @@ class MovingNode(Node):
             self.allocator,
             self,
             file=MortalOffers(self.directory, self.world),
-            policy=MovePolicy(node.interface, lambda: self.claims_gpus, QUIET),
+            claims_gpus=lambda: self.claims_gpus,
+            quiet=QUIET,
             refresh=self.refresh,
             clock=lambda: self.seconds,
         )

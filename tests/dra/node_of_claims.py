@@ -3,25 +3,25 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from gpumanager.kube.access import Access
-from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import Object
 from gpumanager.sim import events
-from gpumanager.sim.claims.control_plane import ClaimControlPlane
-from gpumanager.sim.cluster.objects import Key, Object
-from gpumanager.sim.cluster.server import SimulatedApiServer
-from gpumanager.sim.kubelet.dra.api import HttpNodeApi
+from gpumanager.sim.claims.node import ClaimsNode
+from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.machines import load_machine
-from gpumanager.sim.manifest.pods import Pod, parse_pods
+from gpumanager.sim.manifest.pods import NODE, Pod, parse_pods
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult
 from tests.sim.claims.claim_objects import device_class
 from tests.waiting import SECONDS, until
 
-NODE = "n1"
+SOON = {
+    "health-check-period": "0.1s",
+    "health-recovery": "0.2s",
+    "allocation-check-period": "0.2s",
+}
 
 
 class WaitingForNobody(SimulatedNode):
@@ -31,61 +31,22 @@ class WaitingForNobody(SimulatedNode):
         await self.agent.start(self.kubelet.http.endpoint)
 
 
-class NodeOfClaims:
-    """Use as an async context manager. root: for the agent's kubeconfig. flags: the agent's."""
+class NodeOfClaims(ClaimsNode):
+    """Schedules all the time; tests make claims and pods one by one. flags: the agent's."""
 
     def __init__(
-        self,
-        root: Path,
-        machine: str = "t4x4",
-        *,
-        waits: bool = True,
-        flags: Mapping[str, object] = MappingProxyType({}),
-        **more: Any,
+        self, *, flags: Mapping[str, object] = MappingProxyType({}), **options: Any
     ) -> None:
-        self.server = SimulatedApiServer()
-        self.plane = ClaimControlPlane(self.server)
         self.printed: list[str] = []
-        self._root = root
-        self._machine = machine
-        self._more = more
-        self.flags = flags
-        self._waits = waits
+        flags = {**SOON, **flags}
+        super().__init__(load_machine("t4x4"), agent_flags=flags, on_event=self._saw, **options)
 
     async def __aenter__(self) -> Self:
-        await self.server.start()
-        await self.server.create("nodes", {"metadata": {"name": NODE}})
+        await super().__aenter__()
         await self.server.create("deviceclasses", device_class())
-        self._client = KubeClient(Access(self.server.url))
-        kubeconfig = self._root / "kubeconfig"
-        kubeconfig.write_text(self.server.kubeconfig)
-        flags = {
-            "interface": "claims",
-            "kubeconfig": kubeconfig,
-            "hostname-override": NODE,
-            "health-check-period": "0.1s",
-            "health-recovery": "0.2s",
-            "allocation-check-period": "0.2s",
-            **self.flags,
-        }
-        make = SimulatedNode if self._waits else WaitingForNobody
-        self.node = make(
-            load_machine(self._machine),
-            api=HttpNodeApi(self._client, NODE),
-            agent_flags=flags,
-            on_event=self._saw,
-            **self._more,
-        )
-        await self.node.__aenter__()
-        self._planning = asyncio.create_task(self.plane.run())
+        planning = asyncio.create_task(self.plane.run())
+        self._stack.callback(planning.cancel)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._planning.cancel()
-        await asyncio.gather(self._planning, return_exceptions=True)
-        await self.node.__aexit__()
-        await self._client.close()
-        await self.server.stop()
 
     def slice(self) -> Object | None:
         return next(iter(self.server.objects.list("resourceslices")), None)
@@ -97,9 +58,7 @@ class NodeOfClaims:
 
     async def annotate(self, annotations: Mapping[str, str | None]) -> None:
         """The node, as an operator does."""
-        await self._client.patch(
-            f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": annotations}}
-        )
+        await self.client.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"annotations": annotations}})
 
     async def claim(self, name: str, *requests: Mapping[str, Any], **more: Any) -> None:
         spec = {"devices": {"requests": list(requests), **more}}
@@ -147,12 +106,12 @@ class NodeOfClaims:
         (pod,) = parse_pods(json.dumps(item), name)
         return pod
 
-    async def run(self, pod: Pod) -> tuple[ContainerResult, ...]:
+    async def run_pod(self, pod: Pod) -> tuple[ContainerResult, ...]:
         """To its end, which the API server is told of."""
         results = await self.node.run([pod])
         patch = {"status": {"phase": "Succeeded"}}
         key = Key("pods", pod.namespace, pod.name)
-        await self.server.change(key, "application/merge-patch+json", patch, status=True)
+        await self.server.change(key, patch, status=True)
         return results
 
     def _scheduled(self, name: str) -> Object | None:

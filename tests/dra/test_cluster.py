@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpumanager.dra.cluster import ClaimCluster, NodeClaims
+from gpumanager.dra.cluster import ClaimCluster
 from gpumanager.grants.refusals import RetryLater
 from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.claims import NotAClaim
 from gpumanager.kube.client import KubeClient
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.dra.claim_node import NODE, claim_item, pod_item, result
 from tests.sim.claims.claim_objects import claim, request
@@ -50,7 +49,7 @@ class World:
         found = result(device, 30, "1Gi") | {"pool": pool, "shareID": share}
         user = {"resource": "pods", "name": "p", "uid": self.pod["metadata"]["uid"]}
         status = {"allocation": {"devices": {"results": [found]}}, "reservedFor": [user]}
-        await self.server.change(CLAIM, MERGE, {"status": status}, status=True)
+        await self.server.change(CLAIM, {"status": status}, status=True)
 
     @property
     def uid(self) -> str:
@@ -63,7 +62,7 @@ class World:
 
     async def seen(self) -> None:
         known = self.cluster
-        await until(lambda: known.claims.get(self.uid) and known.pods.get(self.pod_uid))
+        await until(lambda: known.claims.known.get(self.uid) and known.pods.known.get(self.pod_uid))
         await until(lambda: all(one.current for one in known._informers))
 
     @property
@@ -97,8 +96,8 @@ async def test_a_claim_whose_only_pod_has_ended_is_asked_for(world: World) -> No
     """What was seen may be of before: the claim was freed and allocated again."""
     await world.seen()
     key, ended = Key("pods", "default", "p"), {"status": {"phase": "Succeeded"}}
-    await world.server.change(key, MERGE, ended, status=True)
-    await until(lambda: (pod := world.cluster.pods.get(world.pod_uid)) and pod.ended)
+    await world.server.change(key, ended, status=True)
+    await until(lambda: (pod := world.cluster.pods.known.get(world.pod_uid)) and pod.ended)
 
     await world.cluster.claim("default", "a", world.uid)
 
@@ -114,7 +113,7 @@ async def test_a_claim_that_was_unprepared_is_asked_for_until_the_watch_tells_of
     await asyncio.gather(world.following, return_exceptions=True)
     world.cluster.unprepared(world.uid)
     freed = {"status": {"allocation": None, "reservedFor": None}}
-    await world.server.change(CLAIM, MERGE, freed, status=True)
+    await world.server.change(CLAIM, freed, status=True)
     await world.allocate("gpu-2")
 
     found = await world.cluster.claim("default", "a", world.uid)
@@ -150,10 +149,10 @@ async def test_a_claim_that_is_allocated_elsewhere_is_not_kept(world: World) -> 
     await world.seen()
 
     freed = {"status": {"allocation": None, "reservedFor": None}}
-    await world.server.change(CLAIM, MERGE, freed, status=True)
+    await world.server.change(CLAIM, freed, status=True)
     await world.allocate("gpu-1", pool="n2")
 
-    await until(lambda: len(world.cluster.claims) == 0)
+    await until(lambda: len(world.cluster.claims.known) == 0)
     assert world.cluster.users(world.uid) == frozenset()
 
 
@@ -165,12 +164,16 @@ async def test_without_an_api_server_the_kubelet_is_to_ask_again(world: World) -
         await world.cluster.claim("default", "a", world.uid)
 
 
-def test_wrong_parameters_of_a_claim_of_another_node_are_no_error_here() -> None:
+async def test_wrong_parameters_of_a_claim_of_another_node_are_no_error_here(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
     wrong = {"opaque": {"driver": "gpu.tencent.com", "parameters": {}}}
-    claims = NodeClaims("n2")
+    found = result("gpu-1", 30, "1Gi")
 
-    claims.put(claim_item("a", result("gpu-1", 30, "1Gi"), config=[wrong]))
+    world.cluster.claims.put(claim_item("b", found | {"pool": "n2"}, config=[wrong]))
+    assert "not understood" not in caplog.text
 
-    assert len(claims) == 0
-    with pytest.raises(NotAClaim, match="another kind"):
-        NodeClaims(NODE).put(claim_item("a", result("gpu-1", 30, "1Gi"), config=[wrong]))
+    world.cluster.claims.put(claim_item("b", found, config=[wrong]))
+    assert "another kind" in caplog.text
+    assert "uid-b" not in world.cluster.claims.known

@@ -4,7 +4,6 @@ GPUMANAGER_STORM_PODS: pods of each kind, 6 by default. GPUMANAGER_STORM_KILLS: 
 """
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -29,8 +28,8 @@ FLAGS = {
 }
 
 
-async def test_a_storm_of_both_kinds_of_pods_gives_no_gpu_twice(tmp_path: Path) -> None:
-    async with NodeOfClaims(tmp_path, flags=FLAGS) as node:
+async def test_a_storm_of_both_kinds_of_pods_gives_no_gpu_twice() -> None:
+    async with NodeOfClaims(flags=FLAGS) as node:
         figures = await DeviceStorm(node, PODS, seed=20, kills=KILLS).run()
         print(said(figures), node.node.agent.last_words())  # noqa: T201
 

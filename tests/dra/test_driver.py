@@ -38,9 +38,13 @@ async def test_a_share_becomes_a_directory_a_cdi_device_and_an_answer(node: Clai
 
     ((name, (limit,)),) = node.virtual.open_now.items()
     assert limit == Limit(node.topology.gpus[1].uuid, Bytes(2048 << 20), 30, 30)
-    assert (device.request, device.pool, device.device) == ("gpu", "n1", node.device(1))
-    assert device.share == f"share-{node.device(1)}-gpu"
-    assert device.cdi_ids == (f"gpu.tencent.com/claim={name}-0",)
+    assert (device.request_names[0], device.pool_name, device.device_name) == (
+        "gpu",
+        "n1",
+        node.device(1),
+    )
+    assert device.share_id == f"share-{node.device(1)}-gpu"
+    assert list(device.cdi_device_ids) == [f"gpu.tencent.com/claim={name}-0"]
     (described,) = spec(node, claim)["devices"]
     edits = described["containerEdits"]
     assert described["name"] == f"{name}-0"
@@ -133,8 +137,8 @@ async def test_names_are_never_used_again_when_a_claim_comes_back(node: ClaimNod
 
     (second,) = await node.prepare(claim)
 
-    assert second.device == node.device(1)
-    assert second.cdi_ids != first.cdi_ids
+    assert second.device_name == node.device(1)
+    assert second.cdi_device_ids != first.cdi_device_ids
 
 
 async def test_a_share_that_is_still_in_use_is_refused_whatever_the_scheduler_says(
@@ -276,7 +280,7 @@ async def test_requests_of_one_container_are_one_budget(node: ClaimNode) -> None
 
     one, other = await node.prepare(claim)
 
-    assert (one.request, other.request) == ("small", "large")
+    assert (one.request_names[0], other.request_names[0]) == ("small", "large")
     ((name, limits),) = node.virtual.open_now.items()
     assert [limit.cores for limit in limits] == [30, 60]
     first, second = spec(node, claim)["devices"]
@@ -358,7 +362,7 @@ async def test_admin_access_sees_a_gpu_that_is_all_in_use_and_holds_nothing(
         one["containerEdits"] for one in spec(node, ClaimRef("", "", "uid-monitor"))["devices"]
     )
     assert "/etc/vcuda" not in {one["containerPath"] for one in edits["mounts"]}
-    assert device.device == node.device(0)
+    assert device.device_name == node.device(0)
     assert "/dev/nvidia0" in {one["path"] for one in edits["deviceNodes"]}
 
 
@@ -383,7 +387,7 @@ async def test_a_container_may_have_whole_gpus_of_several_requests_that_others_h
 
     answer = await node.prepare(node.claim("a", *whole, pod="p"))
 
-    assert [one.request for one in answer] == ["x", "y"]
+    assert [one.request_names[0] for one in answer] == ["x", "y"]
     assert [one.cores for one in node.driver.live()] == [100, 100]
 
 

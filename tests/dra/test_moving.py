@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gpumanager.agent.claims import until_answerable
+from gpumanager.agent.interfaces import until_answerable
 from gpumanager.agent.moves import ALL_GPUS
 from gpumanager.dra.driver import ClaimRef
 from gpumanager.gpu.values import GpuUUID

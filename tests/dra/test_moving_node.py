@@ -9,10 +9,9 @@ import pytest
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import ANNOTATION_CLAIMS_GPUS, VCORE, VMEMORY
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-from tests.dra.node_of_claims import NODE, NodeOfClaims
+from gpumanager.sim.manifest.pods import NODE, ContainerManifest, Pod
+from tests.dra.node_of_claims import NodeOfClaims
 from tests.sim.claims.claim_objects import request
 from tests.waiting import until
 
@@ -26,7 +25,7 @@ SOON = {"gpu-move-delay": "0.3s", "allocation-check-period": "1s"}
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[NodeOfClaims]:
-    async with NodeOfClaims(tmp_path, flags={"interface": "device-plugin", **SOON}) as found:
+    async with NodeOfClaims(flags={"interface": "device-plugin", **SOON}) as found:
         yield found
 
 
@@ -43,7 +42,7 @@ def cores(node: NodeOfClaims) -> int:
 async def started(node: NodeOfClaims, pod: Pod) -> "asyncio.Task[object]":
     assert await node.node.admit(pod) is None
     running = asyncio.Event()
-    task = asyncio.create_task(node.node.run_admitted(pod, running=running))
+    task = asyncio.create_task(node.node.runner.run(pod, running=running))
     await running.wait()
     return task
 
@@ -57,7 +56,7 @@ async def test_a_node_becomes_a_claims_node_and_back_without_a_drain(node: NodeO
     await until(lambda: node.offered() == 3)
     await node.claim("a", request("gpu", 60, "2Gi"))
     pod = await node.pod("new", {"main": [("a", "gpu")]}, "echo claimed; sleep 600")
-    claimed = asyncio.create_task(node.run(pod))
+    claimed = asyncio.create_task(node.run_pod(pod))
     await until(lambda: "claimed" in node.printed)
     assert cores(node) == 0
     node.node.kubelet.delete(old.uid)
@@ -68,7 +67,7 @@ async def test_a_node_becomes_a_claims_node_and_back_without_a_drain(node: NodeO
 
     await node.claim("b", request("gpu", 60, "2Gi"))
     pod = await node.pod("last", {"main": [("b", "gpu")]}, "echo last; sleep 600")
-    claimed = asyncio.create_task(node.run(pod))
+    claimed = asyncio.create_task(node.run_pod(pod))
     await until(lambda: "last" in node.printed)
     await node.node.restart_agent(interface="device-plugin")
     await until(lambda: cores(node) == 300)
@@ -79,11 +78,11 @@ async def test_a_node_becomes_a_claims_node_and_back_without_a_drain(node: NodeO
 
 
 async def test_the_node_s_annotation_says_how_many_gpus_claims_have(tmp_path: Path) -> None:
-    async with NodeOfClaims(tmp_path, flags={"interface": "both", **SOON}) as node:
+    async with NodeOfClaims(flags={"interface": "both", **SOON}) as node:
         await until(lambda: cores(node) == 400)
         for wanted in (3, 1):
             annotations = {ANNOTATION_CLAIMS_GPUS: str(wanted)}
             patch = {"metadata": {"annotations": annotations}}
-            await node.server.change(Key("nodes", "", NODE), MERGE, patch)
+            await node.server.change(Key("nodes", "", NODE), patch)
             await until(lambda: node.offered() == wanted)  # noqa: B023
             await until(lambda: cores(node) == 100 * (4 - wanted))  # noqa: B023

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_faults import SimulatedFaults
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
 from gpumanager.dra.slice import PATH, slice_name
@@ -21,9 +22,10 @@ from gpumanager.sim.agent import AgentProcess
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_1_6
-from gpumanager.sim.kubelet.dra.claims import ClaimBooks
 from gpumanager.sim.kubelet.dra.drivers import DriverInstance
-from tests.dra.node_of_claims import NODE, NodeOfClaims
+from gpumanager.sim.manifest.pods import NODE
+from gpumanager.sim.node import SimulatedNode
+from tests.dra.node_of_claims import NodeOfClaims, WaitingForNobody
 from tests.sim.claims.claim_objects import request
 from tests.waiting import until
 
@@ -38,8 +40,8 @@ SAY = 'echo "gpus=$VCUDA_GPUS"; test -S /etc/vcuda/vcuda.sock && echo socket'
 
 
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[NodeOfClaims]:
-    async with NodeOfClaims(tmp_path) as found:
+async def node() -> AsyncIterator[NodeOfClaims]:
+    async with NodeOfClaims() as found:
         yield found
 
 
@@ -48,7 +50,7 @@ async def test_a_share_runs_behind_the_shim_and_leaves_nothing(node: NodeOfClaim
     await node.claim("a", request("gpu", 30, "2Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, SAY)
 
-    (result,) = await node.run(pod)
+    (result,) = await node.run_pod(pod)
 
     assert result.exit_code == 0, (node.printed, node.node.agent.last_words())
     assert "socket" in node.printed
@@ -64,7 +66,7 @@ async def test_containers_that_share_a_claim_share_its_memory(node: NodeOfClaims
     uses = [("a", "gpu")]
     pod = await node.pod("p", {"one": uses, "two": uses}, command)
 
-    results = await node.run(pod)
+    results = await node.run_pod(pod)
 
     assert sorted(bool(one.exit_code) for one in results) == [False, True], node.printed
 
@@ -76,7 +78,7 @@ async def test_pods_that_share_a_claim_are_let_in_and_the_last_one_ends_it(
     first = await node.pod("first", {"main": [("a", "gpu")]}, SAY)
     second = await node.pod("second", {"main": [("a", "gpu")]}, f"cuda-play memory; {SAY}")
 
-    results = await asyncio.gather(node.run(first), node.run(second))
+    results = await asyncio.gather(node.run_pod(first), node.run_pod(second))
 
     assert [one.exit_code for (one,) in results] == [0, 0], node.printed
     assert node.printed.count("socket") == 2
@@ -89,7 +91,7 @@ async def test_a_container_that_names_no_request_has_the_gpus_of_all(node: NodeO
     await node.claim("a", *requests, constraints=distinct)
     pod = await node.pod("p", {"main": [("a", "")]}, SAY)
 
-    (result,) = await node.run(pod)
+    (result,) = await node.run_pod(pod)
 
     (line,) = (one for one in node.printed if one.startswith("gpus="))
     assert len(line.removeprefix("gpus=").split(",")) == 2
@@ -101,7 +103,7 @@ async def test_several_whole_gpus_are_given_without_a_socket(node: NodeOfClaims)
     await node.claim("a", {"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 3}})
     pod = await node.pod("p", {"main": [("a", "gpu")]}, SAY)
 
-    (result,) = await node.run(pod)
+    (result,) = await node.run_pod(pod)
 
     assert len(result.gpus) == 3
     assert "socket" not in node.printed
@@ -113,7 +115,7 @@ async def test_a_container_with_two_claims_waits_and_its_events_say_why(
     await node.claim("a", request("gpu", 30, "1Gi"))
     await node.claim("b", request("gpu", 30, "1Gi"))
     pod = await node.pod("p", {"main": [("a", ""), ("b", "")]}, SAY)
-    running = asyncio.create_task(node.run(pod))
+    running = asyncio.create_task(node.run_pod(pod))
 
     def told() -> list[str]:
         events = node.server.objects.list("events")
@@ -126,22 +128,20 @@ async def test_a_container_with_two_claims_waits_and_its_events_say_why(
     assert list(node.node.disk.cdi[1].iterdir()) == []
 
 
-async def test_a_second_pod_of_a_claim_does_not_start_with_a_share_beside_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_second_pod_of_a_claim_does_not_start_with_a_share_beside_it() -> None:
     """The kubelet has prepared the claim, and does not ask its driver again."""
     flags = {"interface": "both", "claims-gpus": 2}
-    async with NodeOfClaims(tmp_path, flags=flags) as node:
+    async with NodeOfClaims(flags=flags) as node:
         await until(lambda: node.offered() == 2)
         await node.claim("a", request("gpu", 30, "1Gi"))
         first = await node.pod("first", {"main": [("a", "")]}, "exec sleep 600")
-        running = asyncio.create_task(node.run(first))
+        running = asyncio.create_task(node.run_pod(first))
         await until(lambda: list(node.node.disk.cdi[1].iterdir()))
         second = await node.pod(
             "second", {"main": [("a", "")]}, SAY, limits={VCORE: "30", VMEMORY: "4"}
         )
 
-        (result,) = await node.run(second)
+        (result,) = await node.run_pod(second)
 
         assert "second (main) asks for tencent.com/vcuda-core beside claim default/a" in (
             result.refused or ""
@@ -174,7 +174,7 @@ async def test_a_gpu_in_use_is_offered_first_while_it_is_in_use(node: NodeOfClai
     await until(node.slice)
     await node.claim("a", request("gpu", 30, "1Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, "cuda-play launch --kernel 2ms --seconds 3")
-    running = asyncio.create_task(node.run(pod))
+    running = asyncio.create_task(node.run_pod(pod))
 
     await until(lambda: first_free() == 70)
     await running
@@ -184,7 +184,7 @@ async def test_a_gpu_in_use_is_offered_first_while_it_is_in_use(node: NodeOfClai
 async def test_an_agent_that_is_killed_finds_its_claims_again(node: NodeOfClaims) -> None:
     await node.claim("a", request("gpu", 60, "2Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, AT_WORK)
-    running = asyncio.create_task(node.run(pod))
+    running = asyncio.create_task(node.run_pod(pod))
     await until(lambda: "socket" in node.printed)
 
     await node.node.kill_agent()
@@ -197,8 +197,36 @@ async def test_an_agent_that_is_killed_finds_its_claims_again(node: NodeOfClaims
     assert list((node.node.disk.virtual / "alloc").iterdir()) == []
 
 
-async def test_a_runtime_without_cdi_is_refused_before_any_pod_comes(tmp_path: Path) -> None:
-    async with NodeOfClaims(tmp_path, runtime=CONTAINERD_1_6, waits=False) as node:
+async def test_what_runs_and_what_waits_outlive_agent_and_kubelet(node: NodeOfClaims) -> None:
+    async def run(name: str) -> "asyncio.Task[Any]":
+        await node.claim(name, request("gpu", 30, "1Gi"))
+        pod = await node.pod(name, {"main": [(name, "gpu")]}, f"echo {name}; exec sleep 600")
+        return asyncio.create_task(node.run_pod(pod))
+
+    await until(node.slice)
+    runs = await run("runs")
+    await until(lambda: "runs" in node.printed)
+    await node.node.kill_agent()
+    waits = await run("waits")
+    events = node.server.objects.list
+    await until(lambda: any(one["reason"].startswith("FailedPrepare") for one in events("events")))
+    await node.node.kubelet.restart()
+    await until(lambda: node.slice() is None)
+
+    await node.node.start_agent()
+
+    await until(lambda: "waits" in node.printed)
+    await until(node.slice)
+    assert not runs.done()
+    node.node.kill_containers()
+    await asyncio.gather(runs, waits)
+
+
+async def test_a_runtime_without_cdi_is_refused_before_any_pod_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SimulatedNode, "start_agent", WaitingForNobody.start_agent)
+    async with NodeOfClaims(runtime=CONTAINERD_1_6) as node:
         await until(lambda: "enable_cdi" in node.node.disk.agent_log.read_text())
 
         assert node.slice() is None
@@ -210,11 +238,11 @@ async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeO
 
     ill, running = await a_pod_runs(node)
 
-    node.node.gpus.faults.remap(ill, failed=True)
+    SimulatedFaults(node.node.gpus).remap(ill, failed=True)
 
     await until(lambda: [*taints(node)] == [device_name(ill)])
     await until(lambda: is_told(node, "Unhealthy"))
-    node.node.gpus.faults.restore(ill)
+    SimulatedFaults(node.node.gpus).restore(ill)
     await until(lambda: taints(node) == {})
     await until(lambda: is_told(node, "Healthy"))
     node.node.kill_containers()
@@ -224,14 +252,14 @@ async def test_a_gpu_that_falls_ill_is_tainted_and_its_pods_are_told(node: NodeO
 async def test_a_taint_outlasts_a_restart_of_the_agent(node: NodeOfClaims) -> None:
     """A pod would get the GPU in between, and who tolerates the taint for a minute one more."""
     first, second = [gpu.uuid for gpu in node.node.machine.topology.gpus][:2]
-    node.node.gpus.faults.remap(first, failed=True)
+    SimulatedFaults(node.node.gpus).remap(first, failed=True)
     await until(lambda: taints(node))
     before = taints(node)
     calls = len(node.server.calls)
 
-    node.node.gpus.faults.slow(0.05)
+    SimulatedFaults(node.node.gpus).slow(0.05)
     await node.node.restart_agent()
-    node.node.gpus.faults.remap(second, failed=True)
+    SimulatedFaults(node.node.gpus).remap(second, failed=True)
     await until(lambda: len(taints(node)) == 2)
 
     assert taints(node)[device_name(first)] == before[device_name(first)]
@@ -245,13 +273,13 @@ async def test_a_taint_outlasts_a_restart_of_the_agent(node: NodeOfClaims) -> No
         assert device_name(first) in [one["name"] for one in devices if "taints" in one]
 
 
-async def test_an_xid_is_told_by_its_event_and_evicts_where_that_is_wanted(tmp_path: Path) -> None:
+async def test_an_xid_is_told_by_its_event_and_evicts_where_that_is_wanted() -> None:
     """No round of questions comes before the test gives up; the GPU recovers by rounds alone."""
     flags = {"unhealthy-taint": "NoExecute", "health-check-period": "600s"}
-    async with NodeOfClaims(tmp_path, flags=flags) as node:
+    async with NodeOfClaims(flags=flags) as node:
         ill, running = await a_pod_runs(node)
 
-        node.node.gpus.faults.xid(ill, 79)
+        SimulatedFaults(node.node.gpus).xid(ill, 79)
 
         await until(lambda: is_told(node, "Unhealthy"))
         await until(lambda: taints(node))
@@ -267,7 +295,7 @@ async def test_a_gpu_that_had_an_xid_is_used_again_when_it_has_been_good(
 ) -> None:
     ill, running = await a_pod_runs(node)
 
-    node.node.gpus.faults.xid(ill, 79)
+    SimulatedFaults(node.node.gpus).xid(ill, 79)
 
     await until(lambda: is_told(node, "Unhealthy"))
     await until(lambda: is_told(node, "Healthy"))
@@ -294,7 +322,7 @@ async def a_pod_runs(node: NodeOfClaims) -> tuple[GpuUUID, "asyncio.Task[Any]"]:
     await until(node.slice)
     await node.claim("a", request("gpu", 60, "2Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, "echo up; sleep 600")
-    running = asyncio.create_task(node.run(pod))
+    running = asyncio.create_task(node.run_pod(pod))
     await until(lambda: "up" in node.printed)
     (grant,) = JournalFile(node.node.disk.checkpoint / FILE_NAME).load().live()
     (gpu,) = grant.gpus
@@ -305,12 +333,12 @@ async def test_a_gpu_that_comes_after_the_agent_is_offered_with_what_is_known_of
     node: NodeOfClaims,
 ) -> None:
     late, running = await a_pod_runs(node)
-    node.node.gpus.faults.unplug(late)
+    SimulatedFaults(node.node.gpus).unplug(late)
     await node.node.restart_agent()
     await until(lambda: node.offered() == 3)
     await until(lambda: is_told(node, "Unhealthy"))
 
-    node.node.gpus.faults.restore(late)
+    SimulatedFaults(node.node.gpus).restore(late)
 
     await until(lambda: node.offered() == 4)
     devices = (node.slice() or {})["spec"]["devices"]
@@ -326,7 +354,7 @@ async def test_a_kubelet_that_is_restarted_has_the_slice_again_and_ends_the_clai
     assert before is not None
     await node.claim("a", request("gpu", 60, "2Gi"))
     pod = await node.pod("p", {"main": [("a", "gpu")]}, AT_WORK)
-    running = asyncio.create_task(node.run(pod))
+    running = asyncio.create_task(node.run_pod(pod))
     await until(lambda: "socket" in node.printed)
 
     await node.node.kubelet.restart()
@@ -351,17 +379,17 @@ async def test_a_claim_of_which_nobody_knows_any_more_is_released_once_nothing_r
         await node.claim(name, request("gpu", 30, "2Gi"))
         command = f"echo {name}; cuda-play launch --kernel 2ms --seconds 600"
         pod = await node.pod(name, {"main": [(name, "gpu")]}, command)
-        running.append(asyncio.create_task(node.run(pod)))
+        running.append(asyncio.create_task(node.run_pod(pod)))
         await until(partial(node.printed.__contains__, name))
         (specs[name],) = set(cdi.iterdir()) - set(specs.values())
     kubelet = node.node.kubelet.dra
     assert kubelet is not None
 
-    kubelet.books = ClaimBooks()
+    kubelet.claims.clear()
     for name in ("a", "b"):
         await node.server.remove(Key("pods", "default", name))
         await node.server.remove(Key("resourceclaims", "default", name))
-    node.node._containers[-1].kill()
+    node.node.runner.containers[-1].kill()
 
     await until(lambda: not specs["b"].exists())
     assert specs["a"].exists()
@@ -404,7 +432,7 @@ async def test_the_next_agent_takes_over_without_a_call_that_fails(
         f"{play} 3GiB >/dev/null 2>&1 && echo unlimited; done"
     )
     pod = await node.pod("p", {"main": [("a", "gpu")]}, command)
-    running = asyncio.create_task(node.run(pod))
+    running = asyncio.create_task(node.run_pod(pod))
     await until(lambda: "held" in node.printed)
     await node.claim("b", request("gpu", 10, "256Mi"))
     await node.pod("q", {"main": [("b", "gpu")]}, SAY)

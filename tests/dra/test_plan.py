@@ -220,13 +220,6 @@ OTHERS = {GPUS[0].uuid: "device plugins have it"}
 """Everything that a case does not name is as for a claim that is granted."""
 CASES: list[tuple[str, Sequence[AllocatedDevice], list[PodClaims], PreparedNode, str]] = [
     ("nothing is allocated", [], [pod()], NODE, "not-allocated"),
-    (
-        "its pod is not known",
-        [device(0)],
-        [PodClaims(PodUID("q"), "default", "q")],
-        NODE,
-        "pod-unknown",
-    ),
     ("the pool of another node", [device(0, pool="n2")], [pod()], NODE, "other-node"),
     ("a GPU that is gone", [device(2)], [pod()], PreparedNode("n1", Ledger(gpus(2))), "gpu-gone"),
     (

@@ -53,7 +53,7 @@ def request(*names: str) -> pb.NodePrepareResourcesRequest:
 
 async def test_a_kubelet_finds_the_plugin_and_is_told_every_version(plugin: ClaimPlugin) -> None:
     async with wire.dial(plugin.sockets.registration) as channel:
-        info = await wire.RegistrationClient(channel).get_info(LONG)
+        info = await wire.DRAPluginClient(channel).get_info(LONG)
 
     assert (info.type, info.name) == ("DRAPlugin", "gpu.tencent.com")
     assert info.endpoint == str(plugin.sockets.service)
@@ -67,7 +67,7 @@ async def test_a_kubelet_finds_the_plugin_and_is_told_every_version(plugin: Clai
 
 async def test_it_is_registered_when_the_kubelet_says_so(plugin: ClaimPlugin) -> None:
     async with wire.dial(plugin.sockets.registration) as channel:
-        client = wire.RegistrationClient(channel)
+        client = wire.DRAPluginClient(channel)
         refusal = registration_pb.RegistrationStatus(error="no such version")
         await client.notify(refusal, LONG)
         with pytest.raises(NotRegistered, match="no such version"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumanager.dra.publisher import SlicePublisher, same
+from gpumanager.dra.publisher import SlicePublisher
 from gpumanager.dra.slice import NodeGpus, slice_name
 from gpumanager.gpu.values import GpuUUID, Topology
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
@@ -267,7 +267,3 @@ async def test_an_api_server_that_is_away_is_told(node: Node) -> None:
         await node.publisher.publish()
 
     assert node.api.writes == []
-
-
-def test_no_slice_is_not_the_same_as_any() -> None:
-    assert not same(None, {"metadata": {}, "spec": {}})

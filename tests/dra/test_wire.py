@@ -60,8 +60,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Path, EchoDriver]]:
     server.add_generic_rpc_handlers(
         (
             wire.registration_handler(driver),
-            *wire.plugin_handlers(driver),
-            *wire.health_handlers(driver),
+            *wire.plugin_handlers(driver, driver),
         )
     )
     socket = tmp_path / "dra.sock"
@@ -77,7 +76,7 @@ async def test_a_kubelet_asks_a_plugin_for_its_name_and_tells_it_the_outcome(
     socket, driver = served
 
     async with wire.dial(socket) as channel:
-        client = wire.RegistrationClient(channel)
+        client = wire.DRAPluginClient(channel)
         info = await client.get_info(5)
         await client.notify(registration_pb.RegistrationStatus(plugin_registered=True), 5)
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pynvml
 import pytest
 
-from gpumanager.gpu.nvml import DriverNvml, NvLinks, Nvml, NvmlError, discover, driver
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level
+from gpumanager.gpu.nvml import DriverNvml, NvLinks, NvmlError, discover, driver
+from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology
 from gpumanager.units import GIB, MIB, Bytes
 from tests.gpu.nvml_answers import answers
 
@@ -23,7 +24,7 @@ def gpu(index: int, **known: int | None) -> Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldNvml(Nvml):
+class ToldNvml:
     """Answers what it was told."""
 
     gpus: tuple[Gpu, ...]
@@ -36,9 +37,6 @@ class ToldNvml(Nvml):
     def gpu(self, index: int) -> Gpu:
         return self.gpus[index]
 
-    def has_own_memory(self, index: int) -> bool:
-        return index < len(self.gpus)
-
     def level(self, a: int, b: int) -> Level | None:
         return self.levels.get(frozenset({a, b}))
 
@@ -46,11 +44,15 @@ class ToldNvml(Nvml):
         return self.links.get(index, NvLinks())
 
 
+def discovered(nvml: ToldNvml) -> Topology:
+    return discover(cast("DriverNvml", nvml))
+
+
 def test_levels_become_bonds() -> None:
     levels = {frozenset({0, 1}): Level.BOARD, frozenset({0, 2}): Level.PHB}
     nvml = ToldNvml((gpu(0), gpu(1), gpu(2)), levels)
 
-    topology = discover(nvml)
+    topology = discovered(nvml)
 
     assert topology.gpus == nvml.gpus
     assert topology.bond(0, 1) == Bond(Level.BOARD)
@@ -58,7 +60,7 @@ def test_levels_become_bonds() -> None:
 
 
 def test_a_pair_of_which_nothing_is_known_gets_the_loosest_bond() -> None:
-    topology = discover(ToldNvml((gpu(0), gpu(1))))
+    topology = discovered(ToldNvml((gpu(0), gpu(1))))
 
     assert topology.bond(0, 1) == Bond(Level.SYS)
 
@@ -69,14 +71,14 @@ def test_direct_nvlinks_are_counted_for_each_pair_however_the_bus_id_is_spelled(
         1: NvLinks(Counter({"00000000:01:00.0": 2})),
         2: NvLinks(Counter({"00000000:01:00.0": 1})),
     }
-    topology = discover(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
+    topology = discovered(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
 
     assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [2, 1, 0]
 
 
 def test_links_to_switches_join_every_pair_by_as_many_as_both_have() -> None:
     links = {0: NvLinks(switch=12), 1: NvLinks(switch=12), 2: NvLinks(switch=11)}
-    topology = discover(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
+    topology = discovered(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
 
     assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [12, 11, 11]
 
@@ -96,7 +98,7 @@ def test_a_gpu_that_is_lost_is_left_out_and_costs_no_other(
 ) -> None:
     levels = {frozenset({0, 2}): Level.PHB}
 
-    topology = discover(NvmlWithALostGpu((gpu(0), gpu(1), gpu(2)), levels))
+    topology = discovered(NvmlWithALostGpu((gpu(0), gpu(1), gpu(2)), levels))
 
     assert topology.gpus == (gpu(0), gpu(2))
     assert topology.bond(0, 1) == Bond(Level.PHB)
@@ -109,7 +111,7 @@ def test_where_every_gpu_is_left_out_the_causes_are_what_is_told() -> None:
             return super().gpu(1)
 
     with pytest.raises(NvmlError, match=r"GPU 0 is left out: .*; GPU 1 is left out: .*lost"):
-        discover(AllLost((gpu(0), gpu(1))))
+        discovered(AllLost((gpu(0), gpu(1))))
 
 
 def test_a_gpu_that_is_split_into_instances_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,14 +127,14 @@ def test_a_driver_that_tells_no_topology_is_said_once_where_it_matters(
 ) -> None:
     caplog.set_level("INFO")
 
-    discover(ToldNvml(tuple(gpu(index) for index in range(count))))
+    discovered(ToldNvml(tuple(gpu(index) for index in range(count))))
 
     assert caplog.text.count("reports no GPU topology") == lines
 
 
 def test_one_gpu_needs_no_bonds_and_none_needs_nothing() -> None:
-    assert discover(ToldNvml((gpu(0),))).bonds == ((None,),)
-    assert discover(ToldNvml(())).gpus == ()
+    assert discovered(ToldNvml((gpu(0),))).bonds == ((None,),)
+    assert discovered(ToldNvml(())).gpus == ()
 
 
 ADVICE = {

@@ -11,7 +11,7 @@ from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.nvml_service import NvmlReader, NvmlService
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery, NvmlReading
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.sim.clock import ManualClock
+from gpumanager.sim.in_memory import ManualClock
 from tests.gpu.nvml_answers import answers
 
 BOUND = 120.0

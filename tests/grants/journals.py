@@ -15,7 +15,7 @@ from gpumanager.grants.grant import (
     shares_of,
 )
 from gpumanager.grants.journal import Journal
-from gpumanager.grants.journal_log import change, line, opening
+from gpumanager.grants.journal_file import change, line, opening
 from gpumanager.grants.journal_text import unpack
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.placement.values import Evaluator
@@ -103,6 +103,6 @@ def written(first: Journal, *later: Journal) -> bytes:
     """A log that begins with one journal and goes on to others."""
     contents, number = opening(first)
     for before, after in zip((first, *later), later, strict=False):
-        contents += line(number, change(before, after))
+        contents += line(number, *change(before, after))
         number += 1
     return contents

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.grants import journal_log
+from gpumanager.grants import journal_file
 from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnreadable, JournalUnwritable
 from tests.deviceplugin.admission.admission_node import Crash, CrashingFile
@@ -64,13 +64,13 @@ def test_of_room_that_is_not_used_nothing_is_parsed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     JournalFile(path).save(NEW)
-    parsed, parse = list[bytes](), journal_log._parse
+    parsed, parse = list[bytes](), journal_file._parse
 
     def noted(text: bytes) -> tuple[int, str] | None:
         parsed.append(text)
         return parse(text)
 
-    monkeypatch.setattr(journal_log, "_parse", noted)
+    monkeypatch.setattr(journal_file, "_parse", noted)
 
     JournalFile(path).load()
 
@@ -89,7 +89,7 @@ def test_the_directory_of_a_journal_is_made_with_those_above_it(tmp_path: Path) 
 def test_a_file_is_followed_by_a_new_one_once_half_of_its_room_is_used(
     path: Path, used: float, *, is_new: bool
 ) -> None:
-    one_line = len(journal_log.line(2, journal_log.change(OLD, NEW)))
+    one_line = len(journal_file.line(2, *journal_file.change(OLD, NEW)))
     file = JournalFile(path, room=round(one_line / used))
     file.save(OLD)
     file.save(NEW)

@@ -6,7 +6,7 @@ import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
-from gpumanager.grants.ledger import Holdings, Ledger
+from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.placement.values import FreeGpu
@@ -128,9 +128,7 @@ def test_nothing_fits_on_a_gpu_of_another_interface(ledger: Ledger) -> None:
 
 def test_amounts_without_device_ids_are_counted_once_each(ledger: Ledger) -> None:
     assert ledger.repeated([grant(30, 4), grant(30, 4)]) == (0, 0, 0)
-    assert ledger._sum(ONE.uuid, [grant(30, 4), grant(30, 4)]) == Holdings(
-        60, 8, 2, exclusive=False
-    )
+    assert ledger.unheld([grant(30, 4), grant(30, 4)]).of(ONE) == FreeGpu(40, BLOCKS - 8, 2, BLOCKS)
 
 
 def test_capacity_that_an_app_container_has_from_its_init_container_is_counted_once(

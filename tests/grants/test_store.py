@@ -12,7 +12,6 @@ import pytest
 from gpumanager.grants.grant import (
     ClaimedDevice,
     ClaimSource,
-    DevicePluginSource,
     Grant,
     LegacySource,
 )
@@ -114,19 +113,6 @@ async def test_a_change_that_nobody_waits_for_any_more_is_written_before_the_nex
     await until(lambda: len(world.disk.saved) == 2)
 
     assert world.disk.saved == ["a", "b"]
-
-
-async def test_the_grants_of_each_source_are_the_same_tuple_until_one_changes(
-    world: World,
-) -> None:
-    store = world.store()
-    await store.put(A, allocation("c", source=CLAIM), allocation("r", released=True))
-    before = store.live(DevicePluginSource), store.live(ClaimSource)
-    await store.put(B)
-
-    assert tuple(map(names, before)) == ("a", "c")
-    assert store.live(ClaimSource) is before[1]
-    assert names(store.live(DevicePluginSource)) == "ab"
 
 
 async def test_a_released_grant_is_forgotten_once_its_directory_is_gone(world: World) -> None:

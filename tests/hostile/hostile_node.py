@@ -6,7 +6,6 @@ mounts, the environment and the socket that any container has. What it prints is
 
 import asyncio
 import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from gpumanager.kube.pod import ContainerKind
-from gpumanager.limits.pages.books import BOOKS, boot_id, new_books
+from gpumanager.limits.pages.books import BOOKS
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
@@ -40,7 +39,7 @@ def layout() -> Mapping[str, int]:
         for name, _ in ffi.typeof("struct vcuda_meter").fields
     }
     return {
-        "books": max(BOOKS.sizes),
+        "books": BOOKS.file_size,
         "config": ffi.sizeof("struct vcuda_config"),
         "slots.count": lib.VCUDA_SLOTS,
         **fields,
@@ -69,13 +68,6 @@ def hostile(name: str, program: str, *words: object, **asks: Any) -> Pod:
     """A pod that runs a program of `tenants/`."""
     command = (sys.executable, str(TENANTS / program), *map(str, words))
     return pod(name, command, environment=((LAYOUT_VARIABLE, json.dumps(layout())),), **asks)
-
-
-def make_plain(directory: Path) -> None:
-    """The books of an allocation as an agent of before has them: a file."""
-    descriptor = new_books(boot_id())
-    (directory / "books").write_bytes(os.pread(descriptor, BOOKS.size, 0))
-    os.close(descriptor)
 
 
 class HostileNode:
@@ -124,7 +116,7 @@ class HostileNode:
         """While it runs; what is left of it is ended. The body fails if the agent dies."""
         refused = await self.node.admit(one)
         assert refused is None, refused
-        running = asyncio.create_task(self.node.run_admitted(one))
+        running = asyncio.create_task(self.node.runner.run(one))
         died = asyncio.create_task(self.node.agent.died())
         try:
             yield running

@@ -83,7 +83,7 @@ def of_pods(ask: Callable[[random.Random], Mapping[str, str]], *, environment: b
             )
             async with asyncio.timeout(ANSWER_SECONDS):
                 if await node.node.admit(one) is None:
-                    await node.node.run_admitted(one)
+                    await node.node.runner.run(one)
             tried += 1
         return tried
 

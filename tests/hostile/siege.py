@@ -32,7 +32,7 @@ from gpumanager.sim.agent import AgentDied
 from gpumanager.sim.manifest.pods import Pod
 from gpumanager.sim.results import ContainerResult
 from tests.hostile import random_attacks
-from tests.hostile.hostile_node import HostileNode, hostile, make_plain
+from tests.hostile.hostile_node import HostileNode, hostile
 
 SHARES: Final = (10, 10, 15, 20, 30)
 BLOCKS, HELD_MIB, CHURNED_MIB = 8, 1600, 128
@@ -61,23 +61,17 @@ class Attacker:
     """A program of `tenants/`, in a container of its own.
 
     words: of its command line; SECONDS, PORT, VICTIM and SEED are known when it starts. each: it
-    is run again and again, for so many seconds at most; 0: it goes on by itself. old: its
-    container is of an agent of before, whose books were a file.
+    is run again and again, for so many seconds at most; 0: it goes on by itself.
     """
 
     name: str
     does: str
     words: tuple[object, ...]
     each: float = 0
-    old: bool = False
 
 
 SECONDS, PORT, VICTIM, SEED = "SECONDS", "PORT", "VICTIM", "SEED"
 ON_PAGES: Final = ("random_moves.py", SEED, SECONDS, "pages")
-OLD: Final = (
-    Attacker("old-cut", "cuts its books, a file of before", ("truncate_old_books.py",), old=True),
-    Attacker("old-pages", "the same as pages, on such a file", ON_PAGES, 5, old=True),
-)
 ATTACKERS: Final = (
     Attacker("pages", "random words, seals, holes, locks", ON_PAGES),
     Attacker("socket", "random bytes at its socket", ("random_moves.py", SEED, SECONDS, "hello")),
@@ -105,7 +99,6 @@ ATTACKERS: Final = (
         Attacker(f"crowd-{kind}", "300 connections", ("http_crowd.py", PORT, 300, kind))
         for kind in ("idle", "head", "body", "deaf")
     ),
-    *OLD,
 )
 TASKS: Final = {
     "new-pods": "the same as pages, in pods anew",
@@ -262,20 +255,6 @@ def judge_agent(looks: Sequence[Agent], probes: Probes, log: str) -> Iterator[st
             yield f"the agent's log says {words!r}: {log[log.index(words) :][:500]}"
 
 
-async def admit_old(node: HostileNode, names: Sequence[str], known: Known) -> list[Pod]:
-    """Containers that an agent of before has begun: admitted, not yet running."""
-    pods = [attacker(one, known) for one in OLD if one.name in names]
-    for pod in pods:
-        assert await node.node.admit(pod) is None
-    if pods:
-        await node.node.agent.kill()
-        directories = (node.node.disk.virtual / "alloc").iterdir()
-        for path in (path for path in directories if not path.name.startswith(".")):
-            make_plain(path)
-        await node.node.start_agent()
-    return pods
-
-
 async def new_pods(node: HostileNode, chance: random.Random, seconds: float) -> int:
     """The agent pauses whoever writes nonsense into its meter; a new pod begins anew."""
     ends, tried = time.monotonic() + seconds, 0
@@ -283,7 +262,7 @@ async def new_pods(node: HostileNode, chance: random.Random, seconds: float) -> 
         words = ("random_moves.py", chance.getrandbits(31), NEW_POD_SECONDS, "pages")
         one = hostile(f"new-{tried}", *map(str, words), cores=1, memory=1)
         if await node.node.admit(one) is None:
-            running = asyncio.create_task(node.node.run_admitted(one))
+            running = asyncio.create_task(node.node.runner.run(one))
             await asyncio.wait({running}, timeout=2 * NEW_POD_SECONDS)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -294,17 +273,17 @@ async def new_pods(node: HostileNode, chance: random.Random, seconds: float) -> 
 
 @contextlib.asynccontextmanager
 async def besieged(
-    node: HostileNode, old: Sequence[Pod], seconds: float, seed: int, names: Sequence[str]
+    node: HostileNode, seconds: float, seed: int, names: Sequence[str]
 ) -> AsyncIterator[list[str]]:
     """All attacks at once; the lines it yields tell what came of those that are tasks."""
     told: list[str] = []
     chance = random.Random(seed)
     tasks: dict[str, asyncio.Task[int]] = {}
-    running = {pod.name: asyncio.create_task(node.node.run_admitted(pod)) for pod in old}
+    running: dict[str, asyncio.Task[Any]] = {}
     known: Known = {SECONDS: (seconds,), SEED: (seed,), PORT: (node.port,), VICTIM: victim(node)}
     async with contextlib.AsyncExitStack() as stack:
         for one in ATTACKERS:
-            if one.name in names and not one.old:
+            if one.name in names:
                 pod = attacker(one, known)
                 running[pod.name] = await stack.enter_async_context(node.beside(pod))
         for name in TASKS:  # last: their pods would take the room beside the honest
@@ -341,7 +320,6 @@ async def run(seconds: float, seed: int, names: Sequence[str], flags: Mapping[st
         ports: dict[str, Any] = {"query-port": random_attacks.free_port(), "probe-socket": place}
         node = await stack.enter_async_context(HostileNode(MACHINE, **ports, **flags))
         attacking = seconds + START_SECONDS
-        old = await admit_old(node, names, {SECONDS: (attacking,), SEED: (seed,)})
         pods = {pod.name: pod for pod in honest(whole)}
         starts = hostile(NEWCOMER, "newcomers.py", whole, cores=1, memory=4)
         running = [
@@ -351,7 +329,7 @@ async def run(seconds: float, seed: int, names: Sequence[str], flags: Mapping[st
         looks = [Agent.look(node)]
         probing = asyncio.create_task(probe(place, outcome.probes))
         try:
-            async with besieged(node, old, attacking, seed, names) as told:
+            async with besieged(node, attacking, seed, names) as told:
                 await asyncio.sleep(START_SECONDS)
                 account = Account(node, tuple(pods))
                 for _ in range(2):

@@ -9,7 +9,6 @@ import pytest
 from gpumanager.grants.grant import DevicePluginSource, Grant, shares_of
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations, isolation_of
 from gpumanager.placement.values import Evaluator
 from gpumanager.sim.in_memory import SimulatedLimits
@@ -29,7 +28,7 @@ def answered(volumes: DriverVolumes, evaluator: Evaluator) -> ContainerEdits:
         isolation=isolation_of(shares),
     )
     files = DeviceFiles(Path("/nowhere"), extra=("/dev/fuse",))
-    isolations = Isolations(Means(SimulatedLimits(), volumes), files)
+    isolations = Isolations(SimulatedLimits(), volumes, files)
     return asyncio.run(isolations.prepare(grant, GPUS))
 
 

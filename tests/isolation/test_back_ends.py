@@ -9,7 +9,6 @@ from gpumanager.gpu.values import Gpu, GpuUUID
 from gpumanager.grants.grant import DevicePluginSource, Grant, Share
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, DeviceFiles, Mount
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import ROWS, BackEnd, Isolations, isolation_of
 from gpumanager.limits.values import Limit
 from gpumanager.sim.in_memory import SimulatedLimits
@@ -25,7 +24,7 @@ def isolations(virtual: SimulatedLimits) -> Isolations:
     volumes = DriverVolumes(
         Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
     )
-    return Isolations(Means(virtual, volumes), DeviceFiles(control_if_present=()))
+    return Isolations(virtual, volumes, DeviceFiles(control_if_present=()))
 
 
 def grant(share: Share, isolation: str) -> Grant:

@@ -25,8 +25,8 @@ from gpumanager.kube.access import (
 )
 from gpumanager.kube.client import RENEW_SECONDS, KubeClient
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
-from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from gpumanager.sim.in_memory import ManualClock
 from tests.kube.api_world import ApiWorld
 from tests.kube.kube_clients import client_of, close_clients, opened
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpumanager.kube import client
 from gpumanager.kube.access import Access
 from gpumanager.kube.backoff import Backoff
-from gpumanager.kube.client import MERGE, KubeClient
+from gpumanager.kube.client import KubeClient
 from gpumanager.kube.informer import Informer
-from gpumanager.node_status.pods import NodePods
+from gpumanager.node_status.pod_reconciler import NodePods
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.api_world import ApiWorld, pod_object, until
@@ -104,7 +104,7 @@ async def test_a_pod_that_is_bound_to_the_node_comes_at_that_moment(simulated: A
         await simulated.pod("b")
         await has(watch, simulated.full("b"))
         bound = {"spec": {"nodeName": simulated.node}}
-        await server.change(Key("pods", "default", "a"), MERGE, bound)
+        await server.change(Key("pods", "default", "a"), bound)
         await has(watch, "a", simulated.full("b"))
 
 
@@ -314,7 +314,7 @@ async def play(server: SimulatedApiServer, node: str, step: str, name: str) -> N
         await server.create("pods", pod_object(name, node))
     elif step == "change" and key in server.objects.rows:
         stamp = {"metadata": {"annotations": {"tried": str(server.objects.version)}}}
-        await server.change(key, MERGE, stamp)
+        await server.change(key, stamp)
     elif step == "remove" and key in server.objects.rows:
         await server.remove(key)
     elif step == "outage":

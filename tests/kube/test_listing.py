@@ -25,7 +25,10 @@ def taken_apart(text: str, cuts: list[int]) -> tuple[list[Any], dict[str, Any]]:
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for begin, end in itertools.pairwise(edges):
         items += whole.feed(text[begin:end])
-    return items, whole.finish()
+    rest = whole.finish()
+    if rest.get("items") == []:
+        del rest["items"]
+    return items, rest
 
 
 @given(

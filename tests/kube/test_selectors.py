@@ -104,7 +104,7 @@ def written() -> Iterator[str]:
     chart = (ROOT / "charts/gpu-manager/templates/claims/deviceclass.yaml").read_text()
     yield from re.findall(r'cel: {expression: "(.*)"}', chart)
     words = ("A-100", 'x"y', "é")
-    wishes = tuple((name, words) for name in ("models", "notModels", "uuids", "notUuids"))
+    wishes = dict.fromkeys(("models", "notModels", "uuids", "notUuids"), words)
     requests = (RequestShape("share", 30, 4), RequestShape("whole", 100, 64))
     yield from _expressions(ClaimShape(requests, wishes=wishes, tiers=True).template("default"))
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from gpumanager.kube import writer
-from gpumanager.kube.backoff import Backoff, RateLimit
+from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
-from gpumanager.kube.events import KubeEvent, ObjectReference, SpamFilter
+from gpumanager.kube.events import EventRecorder, KubeEvent, ObjectReference
 from gpumanager.kube.writer import Task, Writer, retry_on_conflict
 
 
@@ -154,17 +155,45 @@ async def _outcome(
         assert error.status in {404, 409}  # noqa: PT017 - either outcome is counted
 
 
-def event(message: str, uid: str = "u") -> KubeEvent:
-    return KubeEvent(ObjectReference("Pod", "p", uid, "default"), True, "GpuRefused", message)
+class Events:
+    """A recorder, and the messages of the events that were written, in turn."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.written: list[str] = []
+        api: Any = self
+        self.recorder = EventRecorder(api, "node", elapsed=lambda: self.now)
+
+    async def create(self, _path: str, item: Any) -> Any:
+        self.written.append(item["message"])
+
+    async def say(self, message: str, uid: str = "u") -> None:
+        about = ObjectReference("Pod", "p", uid, "default")
+        more: Any = {"warning": True, "reason": "GpuRefused", "message": message, "about": about}
+        self.recorder.record(None, **more)
+        for task in self.recorder.tasks():
+            await task.perform()
+        assert len(self.recorder) == 0
 
 
-def test_the_same_event_goes_out_once_a_minute() -> None:
-    spam = SpamFilter()
-    spam.written(event("a"), 100.0)
+async def test_the_same_event_goes_out_once_a_minute() -> None:
+    events = Events()
+    for now, message in ((100.0, "a"), (159.0, "a"), (159.0, "b"), (160.0, "a")):
+        events.now = now
+        await events.say(message)
 
-    assert not spam.allows(event("a"), 159.0)
-    assert spam.allows(event("b"), 159.0)
-    assert spam.allows(event("a"), 160.0)
+    assert events.written == ["a", "b", "a"]
+
+
+async def test_a_pod_of_many_words_is_cut_short_and_the_others_are_not() -> None:
+    events = Events()
+    for number in range(30):
+        await events.say(f"{number}")
+    await events.say("another", uid="another")
+    events.now += 61.0
+    await events.say("later")
+
+    assert events.written == [*map(str, range(25)), "another", "later"]
 
 
 @pytest.mark.parametrize("gap", ["-", ".", "a"])
@@ -178,16 +207,6 @@ def test_an_event_of_a_pod_with_the_longest_name_has_one_that_kubernetes_takes(g
     assert re.fullmatch(rf"{label}(\.{label})*", name)
 
 
-def test_a_pod_of_many_words_is_cut_short_and_the_others_are_not() -> None:
-    spam = SpamFilter(RateLimit(burst=2, seconds=60.0))
-    for word in ("a", "b"):
-        spam.written(event(word), 100.0)
-
-    assert not spam.allows(event("c"), 100.0)
-    assert spam.allows(event("c", uid="another"), 100.0)
-    assert spam.allows(event("c"), 161.0)
-
-
 def test_a_back_off_grows_to_its_most_and_differs_by_luck() -> None:
     pauses = []
     backoff = Backoff(1.0, 8.0)
@@ -197,10 +216,3 @@ def test_a_back_off_grows_to_its_most_and_differs_by_luck() -> None:
 
     assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0]
     assert backoff.pause(0.0) == 4.0
-
-
-def test_pauses_grow_to_a_bound_and_are_not_the_same_for_all() -> None:
-    backoffs = [Backoff(1, 8, failures) for failures in range(1, 7)]
-
-    assert [one.pause(1.0) for one in backoffs] == [1, 2, 4, 8, 8, 8]
-    assert backoffs[0].pause(0.0) == 0.5

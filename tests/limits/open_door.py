@@ -1,19 +1,13 @@
 """One allocation with its door open, and words for what its manager then says."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.legacy.sockets import LegacySockets
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.pages import sealed_memory
-from gpumanager.limits.pages.books import BOOKS
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
@@ -37,15 +31,6 @@ def virtual_manager(root: Path, **options: Any) -> MeteredManager:
     sockets = LegacySockets(root, peers=options.get("peers"), **for_gpu_client)
     options = {"legacy": sockets, **options}
     return MeteredManager(root, turns=Turns(root / "turns"), **options)
-
-
-@contextmanager
-def before_turns() -> Iterator[None]:
-    """New books have no room for hints, as those of an earlier manager."""
-    create = sealed_memory.create
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealed_memory, "create", lambda _: create(BOOKS.size))
-        yield
 
 
 def pids(sockets: VirtualManager) -> set[int]:

@@ -28,7 +28,7 @@ async def running() -> AsyncIterator[Running]:
     pod = Pod("default", "sleeper", (SLEEPER,))
     async with SimulatedNode(load_machine("t4x4")) as node:
         await node.admit(pod)
-        run = asyncio.create_task(node.run_admitted(pod))
+        run = asyncio.create_task(node.runner.run(pod))
         runtime = ContainerRuntime([node.disk.runtime])
         async with asyncio.timeout(SECONDS):
             while not (live := await runtime.list()):  # noqa: ASYNC110 - as an agent asks

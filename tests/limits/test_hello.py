@@ -20,9 +20,7 @@ from vcuda_shim._shim import lib
 
 
 def test_a_good_hello_says_who_the_caller_thinks_it_is() -> None:
-    assert parse_hello(hello(pid=42)) == Hello(
-        observer=False, measure=False, pid=42, program="hello_client", opens_config=True
-    )
+    assert parse_hello(hello(pid=42)) == Hello(observer=False, measure=False, pid=42)
     assert parse_hello(OBSERVER).observer  # type: ignore[union-attr]
 
 

@@ -12,9 +12,8 @@ import pytest
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.pages.books import Books, boot_id
-from gpumanager.limits.pages.mapping import RegionUnreadable, close_all
-from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.books import Books, boot_id, read_usage
+from gpumanager.limits.pages.mapping import RegionUnreadable
 from gpumanager.limits.processes import Process, find
 from gpumanager.limits.values import AllocationUsage
 from gpumanager.units import Bytes
@@ -113,7 +112,8 @@ def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(
         directory = root / str(at) / "alloc" / NAME
         directory.mkdir(parents=True)
         with Books.prepare(directory, boot_id()) as books:
-            close_all(held)
+            for descriptor in held:
+                os.close(descriptor)
             held[:] = [books.open_for(observer=False)]
             for process, amount in ((gone, 500), (me, 77)):
                 books.words.used[0][books.claim(process)] = amount

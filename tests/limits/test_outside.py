@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from gpumanager.compute.audit import SECOND
 from gpumanager.compute.foreign import LATELY_NS
-from gpumanager.compute.values import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.ids import AllocationID
 from gpumanager.limits import outside
 from gpumanager.limits.pausing import Cgroup
 from gpumanager.limits.processes import Process
 from gpumanager.limits.turns import AllocationTurns
-from gpumanager.sim.freezer import SimulatedFreezer
+from gpumanager.sim.in_memory import SimulatedFreezer
 from tests.limits.container_process import ContainerProcess, StartProcess, eventually
-from tests.limits.open_door import GPU, NAME, before_turns, limit, virtual_manager
+from tests.limits.open_door import GPU, NAME, limit, virtual_manager
 from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures"]
@@ -107,23 +107,6 @@ async def test_a_foreign_process_makes_drains_measure_nothing_while_it_works(
     assert await node.is_shared(NAME, shared=True)
     node.look(0.2)
     assert await node.is_shared(NAME, shared=False)
-
-
-async def test_a_container_of_before_turns_is_foreign_while_it_works(
-    root: Path, node: Node, start_process: StartProcess
-) -> None:
-    before = virtual_manager(root)
-    with before_turns():
-        old = await start_process(await before.open(OTHER, [limit()]) / "vcuda.sock")
-    await old.answer()
-    await before.stop()
-    await node.manager.open(OTHER, [limit()])
-    own = await node.container(NAME, start_process)
-
-    node.look(0.5, **{f"pid{own.pid}": 50, f"pid{old.pid}": 0})
-    assert await node.is_shared(NAME, shared=False)
-    node.look(0.5, **{f"pid{own.pid}": 50, f"pid{old.pid}": 30})
-    assert await node.is_shared(NAME, shared=True)
 
 
 async def test_time_of_a_process_that_goes_past_its_shim_is_charged_to_its_container_alone(

@@ -6,7 +6,7 @@ from typing import Self
 
 import pytest
 
-from gpumanager.compute.values import SECOND
+from gpumanager.compute.audit import SECOND
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
@@ -20,7 +20,7 @@ from gpumanager.limits.pausing import (
 )
 from gpumanager.limits.processes import Process
 from gpumanager.limits.values import Limit
-from gpumanager.sim.freezer import SimulatedFreezer
+from gpumanager.sim.in_memory import SimulatedFreezer
 from gpumanager.units import GIB, Bytes
 from tests.limits.container_process import ContainerProcess, StartProcess
 from tests.limits.open_door import virtual_manager
@@ -119,10 +119,16 @@ def test_the_next_manager_thaws_whom_the_last_has_frozen_though_no_process_is_kn
     assert not (paused.root / A / PAUSED_FILE).exists()
 
 
-def test_the_mark_stays_where_somebody_cannot_be_thawed(paused: Paused) -> None:
+def test_the_mark_stays_where_somebody_cannot_be_thawed(
+    paused: Paused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paused.keep([A], {A: 1})
 
-    Pauser(lambda name: paused.root / name).resume(A)
+    def thaw(_: Cgroup) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(paused.freezer, "thaw", thaw)
+    paused.pauser.resume(A)
 
     assert (paused.root / A / PAUSED_FILE).exists()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.limits.processes import Deaths, Process, Watcher, alive, command_of, find
+from gpumanager.limits.processes import Process, Watcher, alive, command_of, find
+from gpumanager.limits.socket.bounds import Descriptors
 from tests.limits.container_process import PROGRAMS, eventually
 
 PROGRAM = ["sleep", "60"]
@@ -31,16 +32,9 @@ def sleepers() -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes
 
 
 @pytest.fixture
-async def deaths() -> AsyncIterator[Deaths]:
-    deaths = Deaths()
-    yield deaths
-    deaths.close()
-
-
-@pytest.fixture
-async def watcher(deaths: Deaths) -> AsyncIterator[Watcher]:
+async def watcher() -> AsyncIterator[Watcher]:
     """One that polls often, where it has to."""
-    made = Watcher(deaths, poll_seconds=0.01)
+    made = Watcher(Descriptors(), poll_seconds=0.01)
     yield made
     made.close()
 
@@ -179,10 +173,10 @@ async def test_without_descriptors_to_spare_death_is_still_noticed(
 
 
 async def test_of_two_that_die_at_once_each_watcher_is_told_of_its_own(
-    deaths: Deaths, sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
+    sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]],
 ) -> None:
     told: tuple[list[Process], list[Process]] = ([], [])
-    watchers = Watcher(deaths), Watcher(deaths)
+    watchers = Watcher(Descriptors()), Watcher(Descriptors())
     one, other = sleepers
     both = {watchers[0].watch_pid(process.pid, told[0].append) for process in sleepers}
     second = watchers[1].watch_pid(other.pid, told[1].append)
@@ -196,10 +190,10 @@ async def test_of_two_that_die_at_once_each_watcher_is_told_of_its_own(
 
 
 async def test_who_is_told_of_one_death_may_forget_another(
-    deaths: Deaths, sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
+    sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]],
 ) -> None:
     told: list[Process] = []
-    watcher = Watcher(deaths)
+    watcher = Watcher(Descriptors())
     watched: set[Process] = set()
 
     def forget_all(process: Process) -> None:

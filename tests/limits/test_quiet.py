@@ -12,7 +12,7 @@ import pytest
 
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
 from gpumanager.ids import AllocationID
-from gpumanager.limits.overhead import driver_overhead
+from gpumanager.limits import overhead
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.container_process import eventually
@@ -108,7 +108,7 @@ async def test_what_becomes_due_before_a_quiet_time_is_measured(
     root: Path, pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A launch is measured some seconds later, and passes may be further apart than that."""
-    monkeypatch.setattr(driver_overhead, "LAUNCHED_SECONDS", 0.05)
+    monkeypatch.setattr(overhead, "LAUNCHED_SECONDS", 0.05)
     driver = Driver()
     driver.held[GPU][pid] = Bytes(MIB)
     manager = virtual_manager(root, quiet_seconds=0.2, meter=driver)

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from gpumanager.limits.socket.bounds import SUMMARY_SECONDS, RepeatedLog
-from gpumanager.sim.clock import ManualClock
+from gpumanager.sim.in_memory import ManualClock
 
 LOG = logging.getLogger("gpumanager.test")
 

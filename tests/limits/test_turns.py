@@ -14,12 +14,12 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.pages.books import BOOKS, HINTS_OFFSET
+from gpumanager.limits.pages.books import HINTS_OFFSET
 from gpumanager.limits.turns import MAX_GPUS, Turns
 from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS
 from tests.limits.container_process import StartProcess, eventually
-from tests.limits.open_door import GPU, NAME, before_turns, limit, say, virtual_manager
+from tests.limits.open_door import GPU, NAME, limit, say, virtual_manager
 from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures"]
@@ -163,7 +163,7 @@ async def test_the_files_of_an_allocation_go_with_it(root: Path, manager: Virtua
     await folder(manager)
     (root / "turns" / "gone").mkdir()
 
-    await manager.remove_spares()
+    manager.remove_leftovers()
     assert [path.name for path in (root / "turns").iterdir()] == [NAME]
     await manager.close(NAME)
 
@@ -178,27 +178,6 @@ async def test_whole_gpus_take_no_turns_until_they_are_shared(manager: VirtualMa
     await manager.open(NAME, [limit()])
 
     assert manager.turns(NAME) is not None
-
-
-async def test_books_of_before_turns_are_served_and_their_container_takes_none(
-    root: Path,
-) -> None:
-    before = virtual_manager(root)
-    with before_turns():
-        await before.open(NAME, [limit()])
-    answer = await say(before.directory(NAME) / "vcuda.sock")
-    assert answer is not None
-    assert os.fstat(answer.descriptors[0]).st_size == BOOKS.size
-    assert before.turns(NAME) is None
-    await before.stop()
-
-    later = virtual_manager(root)
-    await later.open(NAME, [limit()])
-
-    assert later.turns(NAME) is None
-    assert [process.pid for process in later.usage(NAME).processes] == [os.getpid()]
-    await later.stop()
-    answer.close()
 
 
 async def test_the_meter_of_a_container_that_lacks_the_mount_is_left_alone(

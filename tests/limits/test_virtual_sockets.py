@@ -10,7 +10,7 @@ import pytest
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.ids import AllocationID
-from gpumanager.isolation.protocol import AllocationServer
+from gpumanager.isolation.table import AllocationServer
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages import sealed_memory
 from gpumanager.limits.pages.mapping import RegionBroken
@@ -267,16 +267,3 @@ async def test_limits_that_hold_already_are_not_written_again(sockets: VirtualMa
     await sockets.open(NAME, [limit(memory=Bytes(2 * GIB))])
 
     assert before == again != config.read_bytes()
-
-
-async def test_directories_that_an_earlier_version_made_ahead_are_removed(
-    sockets: VirtualManager, door: Path
-) -> None:
-    spare = door.parent.with_name(".spare-0011223344556677")
-    spare.mkdir()
-    (spare / "books").touch()
-
-    await sockets.remove_spares()
-
-    assert not spare.exists()
-    assert sockets.allocations() == (NAME,)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from gpu_faults import SimulatedFaults
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.kube.pod import ContainerKind
@@ -64,7 +65,7 @@ class Watched:
         """Admitted, and running until it says that it holds something, or has ended."""
         said = len(self.printed)
         await self.node.admit(one)
-        running = asyncio.create_task(self.node.run_admitted(one))
+        running = asyncio.create_task(self.node.runner.run(one))
         self.running.append(running)
         await until(
             lambda: running.done() or any("holding" in line for line in self.printed[said:])
@@ -135,7 +136,7 @@ async def test_a_registered_agent_is_ready_and_tells_its_version() -> None:
 async def test_an_agent_without_a_driver_answers_and_says_what_it_waits_for() -> None:
     async with node() as watched:
         await watched.node.agent.stop()
-        watched.node.gpus.faults.unload()
+        SimulatedFaults(watched.node.gpus).unload()
 
         await watched.node.agent.start(watched.node.kubelet.http.endpoint)
         await until(watched.listens)
@@ -146,7 +147,7 @@ async def test_an_agent_without_a_driver_answers_and_says_what_it_waits_for() ->
         await watched.tells("gpumanager_kubelet_registered", 0, resource=VCORE)
         assert await watched.metric("gpumanager_gpu_healthy") == []
 
-        watched.node.gpus.faults.load()
+        SimulatedFaults(watched.node.gpus).load()
         await watched.tells("gpumanager_kubelet_registered", 1, resource=VCORE)
         await watched.comes(lambda values: values == [1] * 4, "gpumanager_gpu_healthy")
         assert await watched.get("/readyz") == (200, "ok\n")

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from virtual_clock import virtual_clock
 
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
-from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.gpu import SimulatedGpus
 from tests.native.gpu_node import GpuNode, machine_of
 from tests.native.measured_node import MeasuredNode

@@ -5,13 +5,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from driver_libraries import lay_out
+
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
-from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from tests.native.shim_container import GPU, Container

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from driver_libraries import lay_out
+
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.turns import Turns
 from gpumanager.limits.values import Limit
 from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, driver_files
-from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import DriverBehaviour
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.metered_manager import MeteredManager as VirtualManager

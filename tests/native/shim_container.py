@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from driver_libraries import lay_out
+
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
@@ -20,7 +22,6 @@ from gpumanager.limits.values import Limit
 from gpumanager.names import CONTAINER_TURNS, CONTAINER_VCUDA
 from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
-from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB, Bytes
 from tests import ROOT
 
@@ -82,8 +83,7 @@ class Container:
         self, command: Sequence[str], on_line: Callable[[str], None], **environment: str
     ) -> ContainerProcess:
         """Any command; to be closed. Its output goes to `on_line`, line by line."""
-        spec_path = self.work / f"spec-{id(on_line)}.json"
-        return await start_container(self._spec(command, environment), spec_path, on_line)
+        return await start_container(self._spec(command, environment), on_line)
 
     async def run(self, script: str, **environment: str) -> dict[str, Any]:
         """Run it to its end; returns what it told, all its `tell` lines in one.

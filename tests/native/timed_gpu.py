@@ -8,9 +8,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from virtual_clock import VirtualClock
+
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.turns import Turns
-from gpumanager.sim.clock import NS, VirtualClock
+from gpumanager.sim.clock import NS
 from gpumanager.sim.gpu import SimulatedGpus
 from tests.native.gpu_node import GpuNode, accounts, machine_of
 from tests.native.shim_container import Container

@@ -21,9 +21,7 @@ def pod(uid: str = "u", *, containers: tuple[str, ...] = ("main",), **metadata: 
 
 
 def wrong(*grants: Any, of: PodView) -> dict[str, str]:
-    return {
-        k: v for one in corrections(grants, [of], two_gpus()) for k, v in one.annotations.items()
-    }
+    return {k: v for _, found in corrections(grants, [of], two_gpus()) for k, v in found.items()}
 
 
 def test_a_container_is_named_by_its_place_among_the_app_containers() -> None:
@@ -69,6 +67,6 @@ def test_a_gpu_that_is_gone_is_not_guessed() -> None:
 def test_a_first_plan_is_no_correction_worth_telling() -> None:
     unplanned = pod(annotations={ANNOTATION_GPU_ASSIGNED: "false"})
 
-    (correction,) = corrections([granted("u", FIRST)], [unplanned], two_gpus())
+    (found,) = corrections([granted("u", FIRST)], [unplanned], two_gpus())
 
-    assert healed(correction) == ""
+    assert healed(*found) == ""

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpumanager.node_status.join import Standalone, join
-from gpumanager.node_status.service import NodeCluster
+from gpumanager.agent.wiring import join
+from gpumanager.node_status.service import NodeCluster, Standalone
+from gpumanager.settings import AgentSettings
 from tests.e2e.node.real_agent import API_RULES
 
 
@@ -17,10 +18,9 @@ async def test_a_node_without_an_api_server_says_so_once_and_lives(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     caplog.set_level("INFO")
 
-    cluster = join(None, None, {})
+    cluster = join(AgentSettings())
 
     assert isinstance(cluster, Standalone)
-    await cluster.run(lambda: pytest.fail("nobody wants to know"))
     assert len(caplog.records) == 1
 
 
@@ -31,10 +31,10 @@ async def test_a_kubeconfig_leads_to_its_cluster(tmp_path: Path) -> None:
         '"contexts": [{"name": "x", "context": {"cluster": "c"}}], "current-context": "x"}'
     )
 
-    cluster = join(path, "n1", {"a": "1"}, recycle=False)
+    cluster = join(AgentSettings(kubeconfig=path, hostname_override="n1"))
 
     assert isinstance(cluster, NodeCluster)
-    assert str(cluster.access) == "http://127.0.0.1:8080"
+    assert str(cluster.api.access) == "http://127.0.0.1:8080"
 
 
 def test_the_rules_that_are_documented_are_those_the_real_node_is_tested_with() -> None:

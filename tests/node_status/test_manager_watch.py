@@ -17,6 +17,7 @@ from gpumanager.settings import AgentSettings
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
+from gpumanager.sim.manifest.pods import NODE
 from tests.dra.node_of_claims import NodeOfClaims, WaitingForNobody
 from tests.kube.api_world import ApiWorld, until
 from tests.node_status.test_agent_in_a_cluster import kubeconfig, made, start
@@ -211,16 +212,16 @@ async def test_the_doctor_sees_what_the_agent_sees(simulated: ApiWorld, tmp_path
     assert await find_managers(replace(settings, standalone=True), topology) is None
 
 
-async def test_the_slice_has_no_device_while_another_driver_has_the_gpus(tmp_path: Path) -> None:
-    async with NodeOfClaims(tmp_path, flags={"other-managers-timeout": "0.5s"}) as claims:
+async def test_the_slice_has_no_device_while_another_driver_has_the_gpus() -> None:
+    async with NodeOfClaims(flags={"other-managers-timeout": "0.5s"}) as claims:
         await offered_by_us(claims, 4)
         uuid = claims.slice()["spec"]["devices"][0]["attributes"]["uuid"]  # type: ignore[index]
         other = {
             "metadata": {"name": "n1-gpu.nvidia.com"},
             "spec": {
                 "driver": "gpu.nvidia.com",
-                "nodeName": "n1",
-                "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+                "nodeName": NODE,
+                "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
                 "devices": [{"name": "gpu-0", "attributes": {"uuid": uuid}}],
             },
         }

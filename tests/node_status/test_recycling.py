@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from gpumanager.deviceplugin.identity.resolution import BookedContainer, match
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import PodUID
 from gpumanager.kube.backoff import RateLimit
@@ -107,7 +106,7 @@ def lost() -> PodView:
     """A container with what PreStartContainer says of one that has no record."""
     container = BookedContainer(PodUID("u"), "main", frozenset({"a-c-0"}), frozenset())
     with pytest.raises(NotResolved) as said:
-        match(LiveGrants(), (container,))
+        match((), (container,))
     return waiting(f"rpc error: code = Unknown desc = {said.value}")
 
 

@@ -99,7 +99,7 @@ async def running(
         if shim is not None:
             replace_shim(node.disk.volumes, shim)
         assert await node.admit(pod) is None
-        task = asyncio.create_task(node.run_admitted(pod))
+        task = asyncio.create_task(node.runner.run(pod))
         yield Agent(world, node, port, pod)
         node.kill_containers()
         await asyncio.gather(task, return_exceptions=True)

@@ -16,31 +16,31 @@ def node(**annotations: str) -> Any:
     ("text", "gpus"), [("3", 3), ("0", 0), ("", 1), ("-1", 1), ("two", 1), ("\u0663", 1)]
 )
 def test_a_number_of_gpus_for_claims_is_a_number_or_the_flag_s(text: str, gpus: int) -> None:
-    wishes = NodeWishes("n1", 1, lambda _: None)
+    wishes = NodeWishes(1, lambda _: None)
     assert wishes.claims_gpus is None
 
-    wishes.put(node(claims_gpus=text))
+    wishes.read(node(claims_gpus=text))
 
     assert wishes.claims_gpus == gpus
 
 
 def test_a_fixed_number_holds_whatever_the_node_says() -> None:
-    wishes = NodeWishes("n1", 7, lambda _: None, fixed=True)
+    wishes = NodeWishes(7, lambda _: None, fixed=True)
 
-    wishes.put(node(claims_gpus="3"))
+    wishes.read(node(claims_gpus="3"))
 
     assert wishes.claims_gpus == 7
 
 
 def test_a_cordon_is_told_once_and_ends_with_the_annotation_or_the_node() -> None:
     told: list[str] = []
-    wishes = NodeWishes("n1", 1, told.append)
+    wishes = NodeWishes(1, told.append)
 
-    wishes.put(node(gpu_cordon="GPU-1"))
-    wishes.put(node(gpu_cordon="GPU-1", other="x"))
-    wishes.put(node())
-    wishes.put(node(gpu_cordon="*"))
-    wishes.only({"n2"})
+    wishes.read(node(gpu_cordon="GPU-1"))
+    wishes.read(node(gpu_cordon="GPU-1", other="x"))
+    wishes.read(node())
+    wishes.read(node(gpu_cordon="*"))
+    wishes.read(None)
 
     assert told == ["GPU-1", "", "*", ""]
 
@@ -48,9 +48,9 @@ def test_a_cordon_is_told_once_and_ends_with_the_annotation_or_the_node() -> Non
 def test_that_nothing_is_cordoned_is_told_too() -> None:
     """Until it is, a slice keeps the taints of the agent before this one."""
     told: list[str] = []
-    wishes = NodeWishes("n1", 1, told.append)
+    wishes = NodeWishes(1, told.append)
 
-    wishes.put(node())
-    wishes.put(node(other="x"))
+    wishes.read(node())
+    wishes.read(node(other="x"))
 
     assert told == [""]

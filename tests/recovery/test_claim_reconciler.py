@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,14 +63,15 @@ class ReconciledNode:
         self.begin()
 
     def begin(self) -> None:
-        around = self.around
+        around: Any = self.around
+        api: Any = self.node.api
         self.reconciler = ClaimReconciler(
             self.node.driver,
-            self.node.api,
-            kubelet=around,
+            api,
+            kubelet_devices=around.cdi_devices,
             runtime=around,
-            usages=around,
-            tenants=around,
+            isolation=around,
+            tenants=around.pods,
         )
 
     async def passes(self, number: int = PASSES) -> None:
@@ -246,7 +248,7 @@ async def test_a_claim_that_was_allocated_anew_gets_its_new_gpu(node: Reconciled
         answer = await node.node.driver.prepare(claim)
 
     assert not isinstance(answer, Refused)
-    assert [one.device for one in answer] == [node.node.device(1)]
+    assert [one.device_name for one in answer] == [node.node.device(1)]
 
 
 async def test_a_claim_that_the_kubelet_asks_for_again_is_kept(node: ReconciledNode) -> None:

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.ids import ContainerID, PodUID
 from gpumanager.limits.processes import Process, find
 from gpumanager.runtime import processes
 from gpumanager.runtime.cgroup import CgroupFiles
-from gpumanager.runtime.processes import Containers, NamedContainers
-from gpumanager.runtime.status import Container, LiveContainer
+from gpumanager.runtime.processes import Containers
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, UID, v2
 
@@ -86,9 +84,10 @@ def test_a_process_without_a_pod_stays_without(
 
 
 def test_only_so_many_answers_are_kept(
-    node: CgroupNode, containers: Containers, me: Process, monkeypatch: pytest.MonkeyPatch
+    node: CgroupNode, me: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "REMEMBERED_PROCESSES", 1)
+    containers = Containers(node.mounted(), node.proc)
     parent = find(os.getppid())
     assert parent is not None
     node.process(me.pid, POD)
@@ -111,54 +110,3 @@ def test_outside_of_containers_nobody_is_beside_a_process(
     node.process(me.pid, v2("/user.slice"))
 
     assert containers.beside(me) == ()
-
-
-class Statuses:
-    """A container runtime that counts how often it is asked."""
-
-    def __init__(self, *known: Container) -> None:
-        self.known = {one.container_id: one for one in known}
-        self.asked = 0
-
-    async def status(self, container_id: ContainerID) -> LiveContainer | None:
-        self.asked += 1
-        found = self.known.get(container_id)
-        return None if found is None else LiveContainer(found)
-
-
-CONTAINER = Container(ContainerID(ID), PodUID(UID), "lab", "trainer", "main")
-
-
-async def test_a_container_s_names_are_asked_for_once(
-    node: CgroupNode, containers: Containers, me: Process
-) -> None:
-    node.process(me.pid, POD)
-    statuses = Statuses(CONTAINER)
-    named = NamedContainers(containers, statuses)
-
-    assert await named.of_pid(me.pid) == CONTAINER
-    assert await named.of_pid(me.pid) == CONTAINER
-    assert str(CONTAINER) == "lab/trainer (main)"
-    assert statuses.asked == 1
-
-
-async def test_a_container_that_the_runtime_does_not_know_yet_is_asked_for_again(
-    node: CgroupNode, containers: Containers, me: Process
-) -> None:
-    node.process(me.pid, POD)
-    statuses = Statuses()
-    named = NamedContainers(containers, statuses)
-
-    assert await named.of_pid(me.pid) is None
-    statuses.known[CONTAINER.container_id] = CONTAINER
-    assert await named.of_pid(me.pid) == CONTAINER
-
-
-async def test_a_process_outside_of_containers_is_not_asked_for(
-    node: CgroupNode, containers: Containers, me: Process
-) -> None:
-    node.process(me.pid, v2("/"))
-    statuses = Statuses(CONTAINER)
-
-    assert await NamedContainers(containers, statuses).of_pid(me.pid) is None
-    assert statuses.asked == 0

@@ -18,7 +18,7 @@ from gpumanager.limits.pausing import Cgroup, Freezer
 from gpumanager.limits.processes import Process, find
 from gpumanager.runtime.cgroup import CgroupFiles, CgroupMount
 from gpumanager.runtime.freezer import CgroupFreezer
-from gpumanager.sim.freezer import SimulatedFreezer
+from gpumanager.sim.in_memory import SimulatedFreezer
 from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, UID, v1, v2
 

@@ -31,9 +31,7 @@ def assumed(state: ClusterState, name: str, *apps: tuple[int, int]) -> None:
 
 def packing_of(state: ClusterState, name: str) -> Packing | None:
     """With which it would be bound once more."""
-    found = state.assumed_on(PodUID(f"uid-{name}"), "a")
-    assert found is not None
-    return found.packing
+    return state.assumed_on(PodUID(f"uid-{name}"), "a")
 
 
 def test_what_is_being_bound_is_held_when_its_node_was_made_anew() -> None:

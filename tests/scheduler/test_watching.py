@@ -11,9 +11,8 @@ from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, PodWatch
+from gpumanager.scheduler.watching import PodWatch, node_store
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
 from tests.scheduler.scheduler_world import node_object, plan, pod_object
@@ -28,7 +27,7 @@ class Following:
     def __init__(self, api: SimulatedApiServer) -> None:
         server = client_of(api)
         self.state = ClusterState()
-        self.nodes = Informer(server, NodeWatch(self.state), backoff=SOON)
+        self.nodes = Informer(server, node_store(self.state), backoff=SOON)
         self.pods = Informer(server, PodWatch(self.state), backoff=SOON)
 
     def free(self, name: str) -> int:
@@ -63,24 +62,10 @@ async def test_what_comes_and_goes_is_followed(api: SimulatedApiServer) -> None:
         await api.create("pods", held("p"))
         await until(lambda: one.free("a") == 340)
         ended = {"status": {"phase": "Succeeded"}}
-        await api.change(Key("pods", "default", "p"), MERGE, ended, status=True)
+        await api.change(Key("pods", "default", "p"), ended, status=True)
         await until(lambda: one.free("a") == 400)
         await api.remove(Key("nodes", "", "a"))
         await until(lambda: not one.state.nodes)
-
-
-async def test_what_happened_during_an_outage_is_known_after_it(api: SimulatedApiServer) -> None:
-    await api.create("nodes", node_object("a"))
-    await api.create("nodes", node_object("b"))
-    await api.create("pods", held("p"))
-    async with following(api) as one:
-        await until(lambda: one.free("a") == 340)
-        await api.stop()
-        await api.remove(Key("pods", "default", "p"))
-        await api.remove(Key("nodes", "", "b"))
-        await api.start()
-
-        await until(lambda: one.free("a") == 400 and one.state.nodes.keys() == {"a"})
 
 
 async def test_what_cannot_be_followed_is_not_current_until_it_is_again(
@@ -95,50 +80,6 @@ async def test_what_cannot_be_followed_is_not_current_until_it_is_again(
         await until(lambda: one.pods.current)
 
 
-async def test_history_that_is_forgotten_is_listed_again(api: SimulatedApiServer) -> None:
-    await api.create("nodes", node_object("a"))
-    await api.create("pods", held("p"))
-    async with following(api) as one:
-        await until(lambda: one.free("a") == 340)
-        lists = one.pods.lists
-        await api.remove(Key("pods", "default", "p"))
-        await api.forget()
-
-        await until(lambda: one.free("a") == 400)
-        await until(lambda: one.pods.lists > lists)
-
-
-async def test_an_object_that_is_none_is_left_out(api: SimulatedApiServer) -> None:
-    odd = {
-        "metadata": {"name": "x", "namespace": "default"},
-        "spec": {"containers": [{"image": 1}]},
-    }
-    await api.create("pods", odd)
-    await api.create("nodes", node_object("a"))
-    async with following(api) as one:
-        await api.create("pods", held("p"))
-
-        await until(lambda: one.free("a") == 340)
-
-
-@pytest.mark.parametrize("mistake", [IndexError, OverflowError, ValueError])
-async def test_an_object_by_which_we_stumble_is_left_out(
-    api: SimulatedApiServer, mistake: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = NodeWatch.put
-
-    def stumbling(kind: NodeWatch, item: dict[str, Any]) -> str | None:
-        if item["metadata"]["name"] == "odd":
-            raise mistake
-        return put(kind, item)
-
-    monkeypatch.setattr(NodeWatch, "put", stumbling)
-    await api.create("nodes", node_object("odd"))
-    async with following(api) as one:
-        await api.create("nodes", node_object("a"))
-        await until(lambda: one.free("a") == 400)
-
-
 async def test_everything_is_read_anew_when_asked_for(api: SimulatedApiServer) -> None:
     async with following(api) as one:
         lists = one.pods.lists
@@ -149,14 +90,6 @@ async def test_everything_is_read_anew_when_asked_for(api: SimulatedApiServer) -
         assert not one.pods.synced.is_set()
         await one.pods.synced.wait()
         assert one.pods.lists == lists + 1
-
-
-async def test_a_list_of_several_pages_is_read_whole(api: SimulatedApiServer) -> None:
-    for number in range(1100):
-        api.objects.create(Key("nodes", "", f"n{number}"), node_object(f"n{number}", 1))
-
-    async with following(api) as one:
-        assert len(one.state.nodes) == 1100
 
 
 class OnePodFails(PodWatch):

@@ -141,7 +141,10 @@ def test_an_unknown_machine_is_refused_with_those_that_are_known() -> None:
         (MACHINE.replace("memory: 8GiB", "memory: 1MiB"), "less than one memory block"),
         (MACHINE.replace("sms: 10", "sms: ten"), ":4: models[0].sms: expected an integer"),
         (MACHINE.replace('"8.0"', "eight"), "compute-capability: expected for example 8.0"),
-        (MACHINE.replace("[Card, Card, Old]", "[Card, New]"), "no model 'New' among Card, Old"),
+        (
+            MACHINE.replace("[Card, Card, Old]", "[Card, New]"),
+            "expected one of Card, Old, found",
+        ),
         (MACHINE.replace("[Card, Card, Old]", "0"), "expected 1 to 16 GPUs, found 0"),
         (MACHINE.replace("[Card, Card, Old]", "1000000"), "expected 1 to 16 GPUs"),
         (MACHINE.replace("PIX: [[0, 1]]", "PIX: [[0, 3]]"), "not among 0 to 2"),

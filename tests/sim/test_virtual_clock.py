@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from virtual_clock import EPOCH_NS, VirtualClock, virtual_clock
 
-from gpumanager.sim.clock import EPOCH_NS, VirtualClock, virtual_clock
 from tests.waiting import has_ended, until
 from vcuda_shim import SIM_CLOCK
 from vcuda_shim._sim import lib

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from virtual_clock import VirtualClock, virtual_clock
 
-from gpumanager.sim.clock import VirtualClock, virtual_clock
 from tests import ROOT
 from tests.sim.test_virtual_clock import LOOK, MS, SECOND, Scene
 from vcuda_shim._sim import ffi

@@ -1,20 +1,22 @@
 """Grants of claims as people see them: one line for all who share one, and who only looks."""
 
 from dataclasses import replace
+from io import StringIO
 
+from rich.console import Console
+
+from gpumanager.cli.tree import leaf, shares_by_gpu, tree
 from gpumanager.grants.grant import Claimant, ClaimedDevice, ClaimSource, Grant, Share, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.monitor.events import Events
 from gpumanager.monitor.look import Busy, MeterTotals, container_view, gpu_views
 from gpumanager.monitor.snapshot import ContainerSnapshot
-from gpumanager.view.details import details
-from gpumanager.view.drawing import layout, line
+from gpumanager.view.drawing import details, layout, line
 from gpumanager.view.figures import ASCII
 from gpumanager.view.listing import Wish, rows
-from gpumanager.view.node import NodeView
+from gpumanager.view.node import NodeView, granted
 from gpumanager.view.story import claim_story, story
-from gpumanager.view.topology_tree import granted, grants_by_gpu, leaf, origin
 from tests.view.view_world import MACHINE, container, device, gpu, node_of, seen
 
 USERS = tuple(
@@ -61,7 +63,7 @@ def test_containers_that_share_a_claim_are_one_row_with_the_names_of_all() -> No
     assert row.container is not None
     assert row.container.name == "team/train:main,side eval:main"
     assert row.container.short == "team/train +1"
-    assert "".join(one.text for one in line(row, layout(120), ASCII)).count("team/train") == 1
+    assert line(row, layout(120), ASCII).plain.count("team/train") == 1
     assert "claim     budget (request gpu) for all of them together" in details(row)
 
 
@@ -83,22 +85,24 @@ def test_admin_access_is_no_container_and_leaves_a_gpu_free() -> None:
     first, _ = gpu_views(Ledger(MACHINE), [admin], {}, {})
     assert (first.containers, first.cores) == (0, 0)
     told = placement(admin)
-    (held,) = grants_by_gpu(told)[UUIDS[0]]
+    (held,) = shares_by_gpu(told)[UUIDS[0]]
     assert leaf(MACHINE.gpus[0], [held]).endswith(", free")
-    assert granted(held) == "admin access"
+    assert granted(*held) == "admin access"
     assert "That is admin access" in " ".join(story("team/train", told))
 
 
 def test_a_claim_of_two_gpus_is_told_with_the_amounts_of_each() -> None:
     told = placement(claimed(Share(20, 4), Share(100, 160)))
-    held = grants_by_gpu(told)
+    held = shares_by_gpu(told)
 
-    assert [granted(held[uuid][0], uuid) for uuid in UUIDS] == [
+    assert [granted(*held[uuid][0]) for uuid in UUIDS] == [
         "20 % and 1 GiB",
         "one of 2 whole GPUs",
     ]
     assert leaf(MACHINE.gpus[0], held[UUIDS[0]]).endswith("20 % granted")
-    assert origin(held[UUIDS[0]][0]) == ", claim budget (gpu)"
+    console = Console(file=StringIO(), width=100)
+    console.print(tree("node-a", told.topology, held))
+    assert "20 % and 1 GiB, claim budget (gpu)" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "20 % and 1 GiB of GPU 0 (A100-SXM4-40GB), all of GPU 1" in " ".join(
         story("team/train", told)
     )

@@ -1,13 +1,15 @@
 """Lines for terminals of any width: aligned, never wider, without a word said by colour alone."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from gpumanager.units import GIB, MIB
 from gpumanager.view import figures
-from gpumanager.view.details import details
-from gpumanager.view.drawing import Tone, bar, heading, layout, line, plain, totals
+from gpumanager.view.drawing import BAD, WARN, bar, details, heading, layout, line, summary
 from gpumanager.view.figures import ASCII, UNICODE, Glyphs, glyphs
 from gpumanager.view.listing import Wish, rows
 from tests.view.view_world import BUSY, container, device, seen
@@ -20,10 +22,19 @@ UNLIMITED: dict[tuple[str, ...], int] = {
 NODE = seen(*BUSY, LONG, gpus=3, unlimited=UNLIMITED)
 
 
+def plain(pieces: list[tuple[str, str]]) -> str:
+    return "".join(text for text, _ in pieces)
+
+
+def styles(text: Text) -> dict[str, object]:
+    """The style of each piece of a line."""
+    return {text.plain[one.start : one.end].strip(): one.style for one in text.spans}
+
+
 def drawn(width: int, signs: Glyphs = UNICODE, wish: Wish | None = None) -> list[str]:
     columns = layout(width)
     listed = [line(row, columns, signs) for row in rows([NODE], wish or Wish())]
-    return [plain(one) for one in (heading(columns, signs), *listed)]
+    return [one.plain for one in (heading(columns, signs), *listed)]
 
 
 @given(st.integers(18, 300), st.sampled_from([ASCII, UNICODE]), st.sampled_from([True, False]))
@@ -83,7 +94,7 @@ def test_figures_stand_under_each_other() -> None:
 
 def test_ascii_is_ascii() -> None:
     assert all(one.isascii() for one in drawn(100, ASCII))
-    assert totals([], ASCII).isascii()
+    assert summary([NODE], ASCII).isascii()
 
 
 def test_used_promised_and_free_differ_without_colours() -> None:
@@ -103,12 +114,12 @@ def test_what_nears_its_limit_or_grows_is_marked() -> None:
     listed = rows([NODE], Wish())
     row = next(row for row in listed if row.container and row.container.pod == "train-0")
     assert row.container
-    before = type(row.container)(*("team", "train-0", "main"), 4 * GIB, 30, 30, refusals=2)
+    assert row.device
 
-    marked = {one.text.strip(): one.tone for one in line(row, layout(80), UNICODE, before)}
-    quiet = {one.text.strip(): one.tone for one in line(row, layout(80), UNICODE, row.container)}
+    marked = styles(line(row, layout(80), UNICODE, replace(row.device, memory_refusals=2)))
+    quiet = styles(line(row, layout(80), UNICODE, row.device))
 
-    assert (marked["3.9/4.0G"], marked["3"], quiet["3"]) == (Tone.WARN, Tone.BAD, Tone.WARN)
+    assert (marked["3.9/4.0G"], marked["3"], quiet["3"]) == (WARN, BAD, WARN)
 
 
 def test_of_an_agent_that_is_away_everything_is_dim() -> None:
@@ -116,7 +127,7 @@ def test_of_an_agent_that_is_away_everything_is_dim() -> None:
 
     shown = [line(row, layout(80), UNICODE) for row in rows([away], Wish())]
 
-    assert {one.tone for drawing in shown for one in drawing} == {Tone.DIM}
+    assert {span.style for one in shown for span in one.spans} == {"dim"}
 
 
 @pytest.mark.parametrize(

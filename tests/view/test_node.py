@@ -13,33 +13,33 @@ def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
     node = read_node(document(snapshot(BUSY)))
 
     first, second = node.gpus
-    train, answers = first.containers
-    assert (node.name, node.version, node.answers, node.containers) == ("node-a", "1.2.3", True, 3)
-    assert (first.index, first.model, first.cores) == (0, "NVIDIA A100-SXM4-40GB", 50)
-    assert (train.name, train.limit, train.granted) == ("team/train-0:main", 4 * GIB, 30)
-    assert (train.share, train.refusals, train.throttled_seconds) == (29.8, 3, 12.3)
-    assert (answers.granted, answers.ceiling) == (20, 60)
-    assert [one.name for one in second.containers] == ["lab/whole-one:main"]
+    (one, train), (_, answers) = node.on(first)
+    assert (node.node, node.version, node.driver_answers) == ("node-a", "1.2.3", True)
+    assert (first.index, first.cores_granted_percent) == (0, 50)
+    assert (one.name, train.memory_limit_bytes) == ("team/train-0:main", 4 * GIB)
+    assert (train.share_percent, train.memory_refusals, train.throttled_seconds) == (29.8, 3, 12.3)
+    assert (answers.share_granted_percent, answers.share_ceiling_percent) == (20, 60)
+    assert [one.name for one, _ in node.on(second)] == ["lab/whole-one:main"]
 
 
 def test_of_a_whole_gpu_only_what_the_driver_tells_is_shown() -> None:
-    (row,) = read_node(document(snapshot(BUSY))).gpus[1].containers
+    node = read_node(document(snapshot(BUSY)))
+    ((_, row),) = node.on(node.gpus[1])
 
-    assert (row.used, row.share, row.refusals) == (None, None, None)
+    assert (row.memory_used_bytes, row.share_percent, row.memory_refusals) == (None, None, None)
     assert (row.held, row.taken) == (31 * GIB, 30)
 
 
-def test_a_container_with_several_gpus_is_on_each_and_counted_once() -> None:
+def test_a_container_with_several_gpus_is_on_each() -> None:
     node = read_node(document(snapshot([container("a/b", device(0), device(1), whole=True)])))
 
-    assert [len(gpu.containers) for gpu in node.gpus] == [1, 1]
-    assert node.containers == 1
+    assert [len(node.on(gpu)) for gpu in node.gpus] == [1, 1]
 
 
 def test_a_name_cannot_write_to_the_terminal() -> None:
     hostile = container("team/\x1b[31mred", device())
 
-    (row,) = read_node(document(snapshot([hostile]))).gpus[0].containers
+    (row,) = read_node(document(snapshot([hostile]))).containers
 
     assert row.pod == "?[31mred"
 
@@ -55,8 +55,8 @@ def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
 def test_a_silent_driver_and_a_missing_registration_are_read() -> None:
     node = read_node(document(snapshot(answered=False)))
 
-    assert not node.answers
-    assert node.unregistered == ()
+    assert not node.driver_answers
+    assert node.not_registered == ()
 
 
 def test_as_json_it_is_the_agent_s_own_document() -> None:

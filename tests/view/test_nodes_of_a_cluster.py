@@ -38,9 +38,12 @@ NODE = {
 def test_pods_stand_on_the_gpus_that_they_have() -> None:
     node = read_node(NODE, "1.2.3")
 
-    assert (node.name, node.version) == ("node-a", "1.2.3")
+    assert (node.node, node.version) == ("node-a", "1.2.3")
     assert [gpu.healthy for gpu in node.gpus] == [True, False]
-    shares = [[(row.short, row.granted) for row in gpu.containers] for gpu in node.gpus]
+    shares = [
+        [(one.short, device.share_granted_percent) for one, device in node.on(gpu)]
+        for gpu in node.gpus
+    ]
     assert shares == [
         [("a/mixed", 30), ("a/one", 60), ("a/two", 100)],
         [("a/mixed", 60), ("a/two", 100)],
@@ -48,7 +51,8 @@ def test_pods_stand_on_the_gpus_that_they_have() -> None:
 
 
 def test_what_the_extender_does_not_know_is_a_dash() -> None:
-    row = read_node(NODE).gpus[0].containers[0]
+    node = read_node(NODE)
+    _, row = node.on(node.gpus[0])[0]
 
-    assert (row.used, row.share, row.refusals) == (None, None, None)
-    assert of_percent(row.taken, row.granted) == "-/30%"
+    assert (row.memory_used_bytes, row.share_percent, row.memory_refusals) == (None, None, None)
+    assert of_percent(row.taken, row.share_granted_percent) == "-/30%"

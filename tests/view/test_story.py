@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from gpumanager.cli.tree import as_json as tree_json
+from gpumanager.cli.tree import shares_by_gpu
 from gpumanager.gpu.tree import branches, islands
 from gpumanager.gpu.values import Bond, Level, topology
 from gpumanager.grants.grant import Claimant, Grant, LegacySource, State
@@ -12,8 +14,6 @@ from gpumanager.ids import PodUID
 from gpumanager.monitor.events import Events
 from gpumanager.view.node import NodeView, read_node
 from gpumanager.view.story import pod_story, story
-from gpumanager.view.topology_tree import as_json as tree_json
-from gpumanager.view.topology_tree import grants_by_gpu
 from tests.view.view_world import (
     BUSY,
     MACHINE,
@@ -109,7 +109,7 @@ def test_the_tree_has_every_gpu_once_with_who_sits_on_it() -> None:
     whole = container("lab/all:main", device(0), device(1), whole=True).grant
     node = node_of(promise(), whole, promise("old/gone:main", suspect=True))
 
-    record = tree_json(node.topology, grants_by_gpu(node), "node-a")
+    record = tree_json(node.topology, shares_by_gpu(node), "node-a")
 
     (switch,) = record["tree"]
     assert (switch["level"], switch["gpus"]) == ("PIX", [0, 1])

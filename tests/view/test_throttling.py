@@ -22,7 +22,8 @@ def rate(*looks: tuple[float, float | None]) -> float | None:
         history = history.with_sample([last])
     (found,) = history.rated([last])
     assert found.node
-    return found.node.gpus[0].containers[0].throttled
+    ((_, (_, row)),) = found.node.shares
+    return row.throttled
 
 
 @pytest.mark.parametrize(

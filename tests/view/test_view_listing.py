@@ -11,7 +11,11 @@ from tests.view.view_world import BUSY, seen
 
 def names(found: tuple[Row, ...]) -> list[str]:
     return [
-        row.container.pod if row.container else f"GPU{row.gpu.index}" if row.gpu else row.seen.name
+        row.container.pod or ""
+        if row.container
+        else f"GPU{row.gpu.index}"
+        if row.gpu
+        else row.seen.name
         for row in found
     ]
 

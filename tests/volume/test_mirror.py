@@ -8,10 +8,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from gpumanager.volume import mirror as mirror_module
-from gpumanager.volume.disk import Disk
 from gpumanager.volume.errors import MirrorFailed
 from gpumanager.volume.layout import File, Link, Plan, digest
-from gpumanager.volume.mirror import is_complete, mirror, prune
+from gpumanager.volume.mirror import Disk, is_complete, mirror, prune
 
 
 class Crash(BaseException):

@@ -17,7 +17,7 @@ QUOTAS = '{"default": {"quota": {"T4": 200}}, "research": {"quota": {"T4": 12, "
 
 
 def rules() -> QuotaRules:
-    known = Known(read_quotas(QUOTAS), read=True)
+    known = Known(read_quotas(QUOTAS))
     return QuotaRules(lambda: known)
 
 

@@ -152,7 +152,7 @@ async def test_a_standby_says_who_leads(served: Served, chromium: Open) -> None:
 
         async def run(self) -> None: ...
 
-    served.extender.election = Standby()
+    served.extender.election = Standby()  # type: ignore[assignment]
     async with chromium(address(served), PHONE) as tab:
         await tab.has("standby; leader: extender-7")
         await tab.has("known to the leader only")

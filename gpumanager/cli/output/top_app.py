@@ -6,7 +6,7 @@ while it is away.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from threading import Event, Thread
 from typing import Any, Final
 
@@ -19,12 +19,11 @@ from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Static
 
-from gpumanager.cli.output.top_rows import NOBODY, RowsView, styled, summary
-from gpumanager.view.details import details
-from gpumanager.view.drawing import heading, layout
+from gpumanager.cli.output.top_rows import RowsView
+from gpumanager.view.drawing import NOBODY, details, heading, layout, summary
 from gpumanager.view.figures import Glyphs, cut, seconds
 from gpumanager.view.listing import Sort, Wish, rows
-from gpumanager.view.node import ContainerRow, Seen
+from gpumanager.view.node import DeviceRow, Seen
 from gpumanager.view.throttling import ThrottlingHistory
 
 Look = Callable[[Sequence[Seen]], Sequence[Seen]]
@@ -77,9 +76,9 @@ class TopApp(App[None]):
         Binding("N,n", "sort('PLACE')"),
         Binding("less_than_sign,comma", "next_sort(-1)"),
         Binding("greater_than_sign,full_stop,f6", "next_sort(1)"),
-        Binding("I,i", "turn"),
-        Binding("t,f5", "flat"),
-        Binding("e", "idle"),
+        Binding("I,i", "turn('turned')"),
+        Binding("t,f5", "turn('flat')"),
+        Binding("e", "turn('idle')"),
         Binding("z,Z", "hold"),
     ]
 
@@ -94,7 +93,7 @@ class TopApp(App[None]):
         super().__init__(ansi_color=True)
         self._seen = tuple(nodes)
         self._throttling = ThrottlingHistory().with_sample(nodes)
-        self._before: Mapping[str, ContainerRow] = {}
+        self._before: Mapping[str, DeviceRow] = {}
         self._wish = Wish(sort)
         self._signs = signs
         self._ask = ask
@@ -130,7 +129,7 @@ class TopApp(App[None]):
 
     def show(self, nodes: Sequence[Seen]) -> None:
         """Draw a new picture."""
-        self._before = {row.key: row.container for row in rows(self._seen, Wish()) if row.container}
+        self._before = {row.key: row.device for row in rows(self._seen, Wish()) if row.device}
         self._throttling = self._throttling.with_sample(nodes)
         self._seen = self._throttling.rated(nodes)
         self._draw()
@@ -145,19 +144,19 @@ class TopApp(App[None]):
         status = ["gpumanager top"]
         if self._held:
             status.append("held (z: go on)")
-        if (away := next((node for node in self._seen if node.away), None)) is not None:
+        if (away := next((node for node in self._seen if node.trouble), None)) is not None:
             age = seconds(max(0.0, self._clock() - away.at)) if away.node else "never"
             status.append(f"{away.name} away, last seen {age} ago: {away.trouble}; trying again")
         empty_text = NOBODY
         if wish.needle:
             status.append(f"only {wish.needle!r} (Esc: all)")
             empty_text = f"Nothing here matches {wish.needle!r}. Esc shows all."
-        if not any(gpu.containers for one in self._seen if one.node for gpu in one.node.gpus):
+        if not any(one.node and one.node.shares for one in self._seen):
             status.append(NOBODY)
         self._put("status", cut(f" {self._signs.dot} ".join(status), width, self._signs))
         self._put("summary", cut(summary(self._seen, self._signs), width, self._signs))
-        columns = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
-        self._put("heading", styled(columns))
+        titles = heading(layout(width), self._signs, wish.sort, turned=wish.turned)
+        self._put("heading", titles)
         self._main.query_one(RowsView).show(listed, self._before, empty_text)
         self._put("foot", FOOT if len(FOOT) <= width else SHORT_FOOT[:width])
         self._draw_details()
@@ -193,10 +192,8 @@ class TopApp(App[None]):
         """Fold the row; a container's folds the GPU that it is on."""
         row = self._main.query_one(RowsView).row
         if row is not None and not row.flat:
-            key = (
-                row.key if row.container is None else row.key.removesuffix(f" {row.container.name}")
-            )
-            self._choose(self._wish.fold(key))
+            below = f" {row.container.name}" if row.container else ""
+            self._choose(self._wish.fold(row.key.removesuffix(below)))
 
     def action_details(self) -> None:
         shown = self._main.query_one("#details")
@@ -209,14 +206,9 @@ class TopApp(App[None]):
     def action_next_sort(self, step: int) -> None:
         self._choose(self._wish.next(step))
 
-    def action_turn(self) -> None:
-        self._choose(replace(self._wish, turned=not self._wish.turned))
-
-    def action_flat(self) -> None:
-        self._choose(replace(self._wish, flat=not self._wish.flat))
-
-    def action_idle(self) -> None:
-        self._choose(replace(self._wish, idle=not self._wish.idle))
+    def action_turn(self, name: str) -> None:
+        turned: dict[str, Any] = {name: not getattr(self._wish, name)}
+        self._choose(replace(self._wish, **turned))
 
     def action_hold(self) -> None:
         self._held = not self._held
@@ -258,51 +250,44 @@ def watch(nodes: Sequence[Seen], interval: float, sort: Sort, signs: Glyphs, aga
         over.set()
 
 
-KEYS: Final = (
-    ("{arrows} j k PgUp PgDn", "move; Home, End: to the first row, to the last"),
-    ("Enter", "all that is known of the row, below the list"),
-    ("Space - +", "fold a GPU or a node, and open it again"),
-    ("/ \\ F3 F4", "show only rows with these letters; Esc: all again"),
-    ("M P T R N", "sort by memory, share, throttling, refusals, place"),
-    ("< > , .", "sort by the column before, or the next"),
-    ("I", "reverse the order"),
-    ("t F5", "containers under their GPUs, or all beside each other"),
-    ("e", "hide GPUs that no container has, or show them"),
-    ("z", "freeze or resume"),
-    ("h ? F1", "this help"),
-    ("q F10 Ctrl-C", "leave"),
+HELP: Final = (
+    ("Keys", ""),
+    ("  {arrows} j k PgUp PgDn", "move; Home, End: to the first row, to the last"),
+    ("  Enter", "all that is known of the row, below the list"),
+    ("  Space - +", "fold a GPU or a node, and open it again"),
+    ("  / \\ F3 F4", "show only rows with these letters; Esc: all again"),
+    ("  M P T R N", "sort by memory, share, throttling, refusals, place"),
+    ("  < > , .", "sort by the column before, or the next"),
+    ("  I", "reverse the order"),
+    ("  t F5", "containers under their GPUs, or all beside each other"),
+    ("  e", "hide GPUs that no container has, or show them"),
+    ("  z", "freeze or resume"),
+    ("  h ? F1", "this help"),
+    ("  q F10 Ctrl-C", "leave"),
+    ("", ""),
+    ("Columns", ""),
+    ("  MEMORY", "used, of the limit or the GPU's size: the full bar"),
+    ("  SHARE", "percent of time got, of granted; the bar is the GPU"),
+    ("  {full} {granted} {free}", "in bars: used, granted and not used, neither"),
+    ("  CEIL", "what it may take while others leave it"),
+    ("  THR", "percent of the last seconds that it was throttled"),
+    ("  REF", "how often it was refused memory at its limit"),
+    ("  TEMP, POWER", "of the GPU, where there is room; else beside its name"),
+    ("  -", "not reported by the driver"),
+    ("", ""),
+    ("Esc: back", ""),
 )
-LEGEND: Final = (
-    ("MEMORY", "used, of the limit or the GPU's size: the full bar"),
-    ("SHARE", "percent of time got, of granted; the bar is the GPU"),
-    ("{full} {granted} {free}", "in bars: used, granted and not used, neither"),
-    ("CEIL", "what it may take while others leave it"),
-    ("THR", "percent of the last seconds that it was throttled"),
-    ("REF", "how often it was refused memory at its limit"),
-    ("TEMP, POWER", "of the GPU, where there is room; else beside its name"),
-    ("-", "not reported by the driver"),
-)
-FIRST: Final = 18
+FIRST: Final = 20
 """Width of the first column."""
 
 
 def help_text(signs: Glyphs) -> str:
-    return "\n".join(
-        ["Keys", *_rows(KEYS, signs), "", "Columns", *_rows(LEGEND, signs), "", "Esc: back"]
-    )
-
-
-def _rows(table: tuple[tuple[str, str], ...], signs: Glyphs) -> list[str]:
-    found = []
-    for left, right in table:
-        name = left
-        for glyph in ("arrows", "full", "granted", "free"):
-            name = name.replace(f"{{{glyph}}}", getattr(signs, glyph))
-        if len(name) > FIRST:
-            found += [f"  {name}", f"  {'':{FIRST}} {right}"]
-        else:
-            found.append(f"  {name:{FIRST}} {right}")
-    return found
+    lines = []
+    for left, right in HELP:
+        name = left.format(**asdict(signs))
+        lines += [name] if len(name) > FIRST else []
+        lines.append(f"{'' if len(name) > FIRST else name:{FIRST}} {right}".rstrip())
+    return "\n".join(lines)
 
 
 class Help(ModalScreen[None]):

@@ -1,65 +1,20 @@
-"""The rows of GPUs and containers: as text, and as the list on the screen, whose cursor stays
-with its row."""
+"""The list of GPUs and containers on the screen, whose cursor stays with its row."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rich.segment import Segment as Styled
+from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from gpumanager.units import count_of
-from gpumanager.view.drawing import Line, Tone, heading, layout, line, totals
+from gpumanager.view.drawing import layout, line
 from gpumanager.view.figures import Glyphs
-from gpumanager.view.listing import Row, Sort, Wish, rows
-from gpumanager.view.node import ContainerRow, Seen
-
-STYLES: Final[Mapping[Tone, str]] = {
-    Tone.PLAIN: "",
-    Tone.DIM: "dim",
-    Tone.STRONG: "bold",
-    Tone.USED: "green",
-    Tone.GRANTED: "blue",
-    Tone.GOOD: "green",
-    Tone.WARN: "yellow",
-    Tone.BAD: "bold red",
-    Tone.HEAD: "bold",
-}
-NOBODY: Final = "No container has a GPU here."
-
-
-def styled(drawn: Line) -> Text:
-    text = Text(no_wrap=True, end="")
-    for one in drawn:
-        text.append(one.text, STYLES[one.tone])
-    return text
-
-
-def table(nodes: Sequence[Seen], sort: Sort, signs: Glyphs, width: int) -> Iterator[Text]:
-    """Yield the whole picture, once."""
-    columns = layout(width)
-    gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
-    yield Text(summary(nodes, signs)[:width], style="dim")
-    yield styled(heading(columns, signs, sort))
-    for row in rows(nodes, Wish(sort)):
-        yield styled(line(row, columns, signs))
-    if not any(gpu.containers for gpu in gpus):
-        yield Text(NOBODY, style="dim")
-
-
-def summary(nodes: Sequence[Seen], signs: Glyphs) -> str:
-    """Return the container, and how much of all of it."""
-    gpus = [gpu for one in nodes if one.node for gpu in one.node.gpus]
-    who = nodes[0].name if len(nodes) == 1 else count_of(len(nodes), "node")
-    said = f"{who} {signs.dot} {totals(gpus, signs)}"
-    silent = [one.name for one in nodes if one.node and not one.away and not one.node.answers]
-    return said + (f" {signs.dot} the driver does not answer" if silent else "")
-
+from gpumanager.view.listing import Row
+from gpumanager.view.node import DeviceRow
 
 CURSOR: Final = Style(reverse=True)
 """Of the name alone: bars keep their colours."""
@@ -80,7 +35,7 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         super().__init__(**options)
         self._signs = signs
         self._rows: Sequence[Row] = ()
-        self._before: Mapping[str, ContainerRow] = {}
+        self._before: Mapping[str, DeviceRow] = {}
         self._key = ""
         self._empty = ""
 
@@ -94,9 +49,7 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         """Return the cursor's position; the first row where its own is gone."""
         return next((n for n, row in enumerate(self._rows) if row.key == self._key), 0)
 
-    def show(
-        self, rows: Sequence[Row], before: Mapping[str, ContainerRow], empty: str = ""
-    ) -> None:
+    def show(self, rows: Sequence[Row], before: Mapping[str, DeviceRow], empty: str = "") -> None:
         """Show rows. before: the previous containers by the key of their row. empty: what
         to say where there are no rows."""
         self._empty = empty
@@ -131,14 +84,13 @@ class RowsView(ScrollView, can_focus=True, inherit_bindings=False):
         width, place = self.size.width, y + self.scroll_offset.y
         if place >= len(self._rows):
             said = self._empty if not self._rows and y == 0 else ""
-            return Strip([Styled(said)]).adjust_cell_length(width)
+            return Strip([Segment(said)]).adjust_cell_length(width)
         row = self._rows[place]
         drawn = line(row, layout(width), self._signs, self._before.get(row.key))
-        parts = [Styled(one.text, Style.parse(STYLES[one.tone])) for one in drawn]
-        strip = Strip(parts).adjust_cell_length(width)
+        strip = Strip(drawn.render(self.app.console)).adjust_cell_length(width)
         if place != self.position:
             return strip
-        name, rest = strip.divide([layout(width).name, width])
+        name, rest = strip.divide([layout(width)["name"], width])
         return Strip.join([name.apply_style(CURSOR), rest])
 
     def on_click(self, event: events.Click) -> None:

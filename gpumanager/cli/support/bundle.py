@@ -29,7 +29,7 @@ from gpumanager import __version__
 from gpumanager.cli.logs import FILE
 from gpumanager.cli.node_agents import fetch
 from gpumanager.cli.support.claim_inputs import API, agent_url
-from gpumanager.doctor.bundle import MOST_BYTES, Piece, piece, within, write
+from gpumanager.doctor.bundle import MOST_BYTES, MOST_OF_ALL, Piece, piece, write
 from gpumanager.doctor.question import DoctorQuestion, Unseen
 from gpumanager.doctor.redact import checkpoint_without_answers
 from gpumanager.errors import GpuManagerError
@@ -103,14 +103,22 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
     yield Source("settings.json", "the flags given to the doctor", lambda: given)
     journal = settings.checkpoint_path / FILE_NAME
     checkpoint = settings.device_plugin_path / KUBELET_CHECKPOINT
-    yield Source("journal.txt", str(journal), partial(journal_text, journal))
-    held = partial(checkpoint_text, checkpoint)
-    yield Source("kubelet-checkpoint.json", str(checkpoint), held)
+    yield Source(
+        "journal.txt",
+        str(journal),  # without the room that it has for more
+        lambda: whole(journal).rstrip(b"\0\n ").decode(errors="replace"),
+    )
+    yield Source(
+        "kubelet-checkpoint.json",
+        str(checkpoint),
+        lambda: checkpoint_without_answers(whole(checkpoint)),
+    )
     directories = {
         "allocations": settings.virtual_manager_path,
         "device-plugins": settings.device_plugin_path,
         "checkpoint": settings.checkpoint_path,
     }
+    files = {name: Path(path) for name, path in FILES.items()}
     if settings.interface != DEVICE_PLUGINS:
         # Of the API server, and what the kubelet and the container runtime read.
         ours = {"fieldSelector": f"spec.driver={CLAIM_DRIVER}"}
@@ -118,31 +126,29 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
             path, query = f"{API}/{name}", ours if name == "resourceslices" else {}
             read = partial(objects, settings.kubeconfig, path, query)
             yield Source(f"claims/{name}.json", path, read)
-        for file in sorted(settings.cdi_path.glob(f"{CLAIM_DRIVER}*"))[:CDI_FILES]:
-            yield Source(f"claims/cdi/{file.name}", str(file), partial(end_of, file))
+        cdi = sorted(settings.cdi_path.glob(f"{CLAIM_DRIVER}*"))[:CDI_FILES]
+        files |= {f"claims/cdi/{file.name}": file for file in cdi}
         directories |= {
             "plugins": settings.plugins_path,
             "plugins-registry": settings.plugins_registry_path,
             "cdi": settings.cdi_path,
         }
+    if log_directory is not None:
+        files[f"logs/{FILE}"] = log_directory / FILE
     for name, directory in directories.items():
         yield Source(f"listings/{name}.txt", str(directory), partial(listing, directory))
     url, root, devices = agent_url(settings), settings.driver_root, settings.device_directory
     for name, path in PAGES.items():
         yield Source(name, url + path, partial(_page, url, path))
     yield Source("gpu/driver-files.txt", str(root), partial(driver_files, root))
-    yield Source(
-        "gpu/device-nodes.txt", f"{devices}/nvidia*", partial(listing, devices, "nvidia*", 1)
-    )
+    nodes = partial(listing, devices, "nvidia*")
+    yield Source("gpu/device-nodes.txt", f"{devices}/nvidia*", nodes)
     yield Source("gpu/kernel-messages.txt", "/dev/kmsg", kernel_messages)
     for name, words in COMMANDS.items():
         yield Source(name, " ".join(words), partial(output, words))
-    for name, path in FILES.items():
-        yield Source(name, path, partial(end_of, Path(path)))
+    for name, file in files.items():
+        yield Source(name, str(file), partial(end_of, file))
     yield Source("system/sysctl.txt", "/proc/sys", sysctls)
-    if log_directory is not None:
-        own = log_directory / FILE
-        yield Source(f"logs/{FILE}", str(own), partial(end_of, own))
     pods = root / "var/log/pods"
     pattern = f"{pods}/*gpu-manager*/*/*.log"
     yield Source("logs/containers.txt", pattern, partial(container_logs, pods))
@@ -150,8 +156,7 @@ def sources(settings: AgentSettings, log_directory: Path | None) -> Iterator[Sou
 
 def make_bundle(to: Path, wanted: Iterable[Source]) -> None:
     """Write it, and print what is in it. Raises GpuManagerError where it cannot be written."""
-    made = time.time()
-    pieces = within([*collect(wanted, _print)])
+    made, pieces = time.time(), [*collect(wanted, _print)]
     if to == STDOUT:
         write(pieces, __version__, made, sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -172,7 +177,7 @@ def make_bundle(to: Path, wanted: Iterable[Source]) -> None:
     there = [one for one in pieces if not one.cause]
     redacted = sum(one.redacted for one in there)
     _print(
-        f"{to}: {len(there)} files, {sum(one.size for one in there):,} bytes before packing; "
+        f"{to}: {len(there)} files, {sum(len(one.text) for one in there):,} bytes before packing; "
         f"{len(pieces) - len(there)} could not be had, manifest.json says why; "
         f"secrets taken out: {redacted}. Read it before you give it away."
     )
@@ -181,24 +186,17 @@ def make_bundle(to: Path, wanted: Iterable[Source]) -> None:
 def collect(
     wanted: Iterable[Source], say: Callable[[str], None], seconds: float = SOURCES_SECONDS
 ) -> Iterator[Piece]:
-    """Yield pieces in the sources' order, each as soon as it is read."""
-    asked = [(one, DoctorQuestion(partial(_read, one), seconds)) for one in wanted]
-    for source, question in asked:
+    """Yield pieces in the sources' order, each as soon as it is read, as long as they fit."""
+    left = MOST_OF_ALL
+    for source, question in [(one, DoctorQuestion(one.read, seconds)) for one in wanted]:
         answer = question.answer()
         if isinstance(answer, Unseen):
             found = Piece(source.name, source.origin, cause=answer.cause)
         else:
-            found = piece(source.name, source.origin, answer)
-        say(f"{found.name}: {found.cause or f'{found.size:,} bytes'}")
+            found = piece(source.name, source.origin, answer, left)
+        left -= len(found.text)
+        say(f"{found.name}: {found.cause or f'{len(found.text):,} bytes'}")
         yield found
-
-
-def _read(source: Source) -> str:
-    """Return its text; of the system's errors only what they are."""
-    try:
-        return source.read()
-    except OSError as error:
-        raise GpuManagerError(error.strerror or str(error)) from error
 
 
 def _print(text: str) -> None:
@@ -248,15 +246,6 @@ def end_of(path: Path) -> str:
         return file.read(MOST_BYTES + 1).decode(errors="replace")
 
 
-def journal_text(path: Path) -> str:
-    """Return the journal without the room that it has for more."""
-    return whole(path).rstrip(b"\0\n ").decode(errors="replace")
-
-
-def checkpoint_text(path: Path) -> str:
-    return checkpoint_without_answers(whole(path))
-
-
 def whole(path: Path) -> bytes:
     """Read a file. Raises ValueError for one that is larger than any of its kind."""
     with path.open("rb") as file:
@@ -266,22 +255,19 @@ def whole(path: Path) -> bytes:
     return text
 
 
-def listing(directory: Path, pattern: str = "*", depth: int = 2) -> str:
-    """List modes, owners, sizes or device numbers, and names."""
-    rows = islice(_entries(directory, pattern, depth), LISTED)
-    return "\n".join(rows) + "\n"
-
-
-def _entries(directory: Path, pattern: str, depth: int, below: str = "") -> Iterator[str]:
-    for path in sorted(one for one in directory.iterdir() if one.match(pattern)):
+def listing(directory: Path, *patterns: str) -> str:
+    """List modes, owners, sizes or device numbers, and names; by default two levels."""
+    directory.stat()  # raises OSError where it is not there
+    found = (path for one in patterns or ("*", "*/*") for path in directory.glob(one))
+    rows = []
+    for path in islice(sorted(found), LISTED):
         status = path.lstat()
         target = f" -> {path.readlink()}" if path.is_symlink() else ""
         number = status.st_rdev
         size = f"{os.major(number)}:{os.minor(number)}" if number else str(status.st_size)
-        mode = stat.filemode(status.st_mode)
-        yield f"{mode} {status.st_uid:5} {size:>10} {below}{path.name}{target}"
-        if depth > 1 and stat.S_ISDIR(status.st_mode):
-            yield from _entries(path, pattern, depth - 1, f"{below}{path.name}/")
+        name = f"{path.relative_to(directory)}{target}"
+        rows.append(f"{stat.filemode(status.st_mode)} {status.st_uid:5} {size:>10} {name}")
+    return "\n".join(rows) + "\n"
 
 
 def driver_files(root: Path) -> str:

@@ -2,12 +2,10 @@
 
 import contextlib
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.cli.node_agents import fetch
 from gpumanager.doctor.question import DoctorQuestion, Unseen
-from gpumanager.doctor.values import ClaimObjects, ListeningSocket, ObservedClaims
 from gpumanager.dra.slice import PATH as SLICES
 from gpumanager.dra.slice import NodeGpus, devices, differences, slice_name
 from gpumanager.errors import GpuManagerError
@@ -22,7 +20,7 @@ from gpumanager.kube.access import find_access, node_name
 from gpumanager.kube.claims import NotAClaim, list_devices, list_users
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, Object
-from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER, CLAIM_REGISTRATIONS
+from gpumanager.names import CLAIM_DEVICE_CLASS, CLAIM_DRIVER
 from gpumanager.settings import AgentSettings
 
 API: Final = "/apis/resource.k8s.io/v1"
@@ -35,22 +33,19 @@ RIGHTS: Final = (
 )
 
 
-async def observe_claims(
+async def read_claim_inputs(
     settings: AgentSettings,
     topology: Topology | Unseen,
-    *,
     driver: str,
-    socket: ListeningSocket,
     grants: tuple[Grant, ...] | Unseen,
-    cdi_obstacle: str | Unseen,
-) -> ObservedClaims:
-    """Return what claims need. socket: of the registration. All but settings: as found."""
+) -> dict[str, Any]:
+    """Return what claims need, by name. driver: its version."""
     ready = DoctorQuestion(lambda: fetch(agent_url(settings), "/readyz").decode())
     files = DoctorQuestion(
-        lambda: frozenset(
+        lambda: [
             path.name.removeprefix(PREFIX).removesuffix(SUFFIX)
             for path in settings.cdi_path.glob(f"{PREFIX}*{SUFFIX}")
-        )
+        ]
     )
     prepared: dict[str, str] | Unseen
     if isinstance(grants, Unseen):
@@ -58,16 +53,14 @@ async def observe_claims(
     else:
         sources = [one.source for one in grants if isinstance(one.source, ClaimSource)]
         prepared = {one.uid: f"{one.namespace}/{one.name}" for one in sources}
-    return ObservedClaims(
-        registry=settings.plugins_registry_path,
-        socket=socket,
-        ready=ready.answer(),
-        cdi_obstacle=cdi_obstacle,
-        cdi_directory=settings.cdi_path,
-        cdi_files=files.answer(),
-        prepared=prepared,
-        objects=await _objects(settings, topology, driver, grants),
-    )
+    return {
+        "registry": settings.plugins_registry_path,
+        "ready": ready.answer(),
+        "cdi_directory": settings.cdi_path,
+        "cdi_files": files.answer(),
+        "prepared": prepared,
+        **await _objects(settings, topology, driver, grants),
+    }
 
 
 def agent_url(settings: AgentSettings) -> str:
@@ -77,17 +70,13 @@ def agent_url(settings: AgentSettings) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.query_port}"
 
 
-def registrations(settings: AgentSettings) -> list[Path]:
-    """Return the sockets of all instances of the driver."""
-    return sorted(settings.plugins_registry_path.glob(CLAIM_REGISTRATIONS))
-
-
 async def _objects(
     settings: AgentSettings,
     topology: Topology | Unseen,
     driver: str,
     grants: tuple[Grant, ...] | Unseen,
-) -> ClaimObjects | Unseen:
+) -> dict[str, Any]:
+    """Return what the API server has."""
     node = node_name(settings.hostname_override)
     try:
         async with KubeClient(find_access(settings.kubeconfig), agent="gpumanager-doctor") as api:
@@ -107,16 +96,17 @@ async def _objects(
                     here = any(device.pool == node for device in list_devices(one))
                     if here and list_users(one):
                         allocated[one["metadata"]["uid"]] = _name(one)
-            return ClaimObjects(
-                device_class=device_class,
-                denied=await denied_rights(api),
-                devices=len(found["spec"].get("devices") or ()) if found else 0,
-                slice_differences=await _differences(settings, topology, driver, grants, found),
-                claims={one["metadata"]["uid"]: _name(one) for one in claims},
-                allocated=allocated,
-            )
+            return {
+                "claims_api": API.removeprefix("/apis/"),
+                "device_class": device_class,
+                "denied": await denied_rights(api),
+                "devices": len(found["spec"].get("devices") or ()) if found else 0,
+                "slice_differences": await _differences(settings, topology, driver, grants, found),
+                "claims": {one["metadata"]["uid"]: _name(one) for one in claims},
+                "allocated": allocated,
+            }
     except (GpuManagerError, LookupError, TypeError, AttributeError) as error:
-        return Unseen(str(error))
+        return {"claims_api": Unseen(str(error))}
 
 
 def _name(claim: Object) -> str:

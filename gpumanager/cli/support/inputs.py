@@ -9,18 +9,21 @@ import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gpumanager.agent.host import SHIMS, container_runtime, use_driver_root
-from gpumanager.cli.support.claim_inputs import observe_claims, registrations
+from gpumanager.cli.support.claim_inputs import read_claim_inputs
+from gpumanager.doctor.checks import MILD, XIDS
 from gpumanager.doctor.question import DoctorQuestion, Unseen
 from gpumanager.doctor.values import (
-    Directory,
+    Finding,
     InstalledDriver,
     ListeningSocket,
-    ObservedNode,
-    Trouble,
+    note,
+    well,
+    wrong,
 )
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.device_attributes import loaded_driver
@@ -29,17 +32,18 @@ from gpumanager.gpu.health.state import PENDING_RESET, GpuHealth, diagnosis
 from gpumanager.gpu.kernel_modules import HMM, kernel_file
 from gpumanager.gpu.nvml import SPLIT, NvmlError, discover_here, driver
 from gpumanager.gpu.values import Topology
-from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.grpc_wire import sockets_like
 from gpumanager.isolation.edits import CONTROL
 from gpumanager.kube.access import NoAccess, find_access, node_name
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, Object
+from gpumanager.kube.informer import full_name
 from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.kubelet.pod_resources import probe
 from gpumanager.kubelet.pods import KubeletPods
 from gpumanager.names import (
+    CLAIM_REGISTRATIONS,
     CLAIMS,
     DEVICE_PLUGINS,
     KUBELET_CHECKPOINT,
@@ -49,24 +53,21 @@ from gpumanager.names import (
     VMEMORY,
     VMEMORY_SOCKET,
 )
-from gpumanager.node_status.manager_watch import NOT_FOUND, SLICES
-from gpumanager.node_status.other_managers import (
-    foreign_resources,
-    other_managers,
-    read_signs,
-    read_slice,
-)
+from gpumanager.node_status.manager_watch import SLICES
+from gpumanager.node_status.other_managers import foreign_resources, other_managers
 from gpumanager.runtime.cdi_support import obstacle_of
 from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.nvidia_runtime import nvidia_defaults, nvidia_devices
 from gpumanager.settings import AgentSettings
-from gpumanager.units import Bytes
+from gpumanager.units import MIB, format_bytes
 from gpumanager.volume.config import SHIPPED, read_config
 from gpumanager.volume.driver import find_driver
 from gpumanager.volume.find import find_libraries
 from gpumanager.volume.host import read_host
 from gpumanager.volume.manager import OPENCL
 
+LEAST_FREE: Final = 64 * MIB
+"""Room that the journal, the books and the driver's links are sure to fit in."""
 KUBELET_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 1.0
 TAKES_BOOKS_BACK: Final = 1 << 2 | 1 << 19
@@ -88,26 +89,30 @@ SHARED_MEMORY_ADVICE: Final = (
 T = TypeVar("T")
 
 
-async def observe_node(settings: AgentSettings) -> ObservedNode:
-    """Return the node. Raises InputError for settings with which no agent would start either."""
+async def read_inputs(settings: AgentSettings) -> dict[str, Any]:
+    """Return the inputs of the checks, by name. Raises InputError for settings with which no agent
+    would start either."""
     root, plugins = settings.driver_root, settings.device_plugin_path
     use_driver_root(root)
+    journal, claimed = settings.checkpoint_path / FILE_NAME, settings.interface != DEVICE_PLUGINS
     kubelet = KubeletPods(
         settings.kubelet_endpoint, token=settings.kubelet_token, deadline=KUBELET_SECONDS
     )
-    runtime, claimed = container_runtime(settings), settings.interface != DEVICE_PLUGINS
     asks: dict[str, Callable[[], Any]] = {
         "installed": lambda: _installed(root),
+        "sees_all_processes": lambda: (
+            Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE
+        ),
         "loaded": loaded_driver,
         "topology": lambda: discover_here(root / "sys", settings.reserved_memory),
         "troubles": lambda: tuple(_troubles(root / "sys")),
         "unlimited": lambda: tuple(_unlimited(settings)),
-        "hmm": lambda: _reaches_pageable(kernel_file(root, HMM)),
+        "hmm": lambda: kernel_file(root, HMM).read_text().strip() != "Y",
         "held": lambda: _held(plugins / KUBELET_CHECKPOINT),
         "directories": lambda: tuple(_directories(settings)),
-        "grants": lambda: _grants(settings.checkpoint_path / FILE_NAME),
-        "cgroups": CgroupFiles.here,
-        "driver": lambda: CgroupFiles.here().driver(),
+        "takes_books_back": lambda: _capabilities() & TAKES_BOOKS_BACK == TAKES_BOOKS_BACK,
+        "grants": lambda: JournalFile(journal).load().live() if _exists(journal) else None,
+        "cgroups": lambda: CgroupFiles.here().version,
         "nvidia_defaults": lambda: nvidia_defaults(root),
         "nvidia_devices": lambda: nvidia_devices(root),
     }
@@ -115,96 +120,68 @@ async def observe_node(settings: AgentSettings) -> ObservedNode:
     pods = await await_answer(kubelet.pods())
     version = await await_answer(kubelet.version())
     pod_resources = await await_answer(_pod_resources(settings.pod_resources_socket))
-    who = await await_answer(runtime.version())
-    cdi: str | Unseen = who if isinstance(who, Unseen) else ""
-    if claimed and not isinstance(who, Unseen):
+    runtime = container_runtime(settings)
+    name = await await_answer(runtime.version())
+    cdi: str | Unseen = name if isinstance(name, Unseen) else ""
+    if claimed and not isinstance(name, Unseen):
         cdi = await obstacle_of(runtime, settings.cdi_path)
     await runtime.close()
     seen: dict[str, Any] = {
         name: await asyncio.to_thread(one.answer) for name, one in questions.items()
     }
-    installed, topology, grants = seen["installed"], seen["topology"], seen.pop("grants")
-    for name, empty in (("driver", None), ("nvidia_defaults", ()), ("nvidia_devices", ())):
-        if isinstance(seen[name], Unseen):
-            seen[name] = empty
-    cgroups, driver = seen.pop("cgroups"), seen.pop("driver")
-    hierarchy = None if isinstance(cgroups, Unseen) else cgroups.version
+    topology, grants = seen["topology"], seen.pop("grants")
     gpus = () if isinstance(topology, Unseen) else topology.gpus
-    nodes = [
-        settings.device_directory / name
-        for name in (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
-    ]
+    nodes = (*CONTROL, *(f"nvidia{gpu.minor}" for gpu in gpus))
     shims = (SHIMS.cuda, SHIMS.ml, SHIMS.cuda_link, SHIMS.ml_link)
+    registered = _best(sorted(settings.plugins_registry_path.glob(CLAIM_REGISTRATIONS)))
     own = [
         _best([path, *sockets_like(path)])
         for path in (plugins / VCORE_SOCKET, plugins / VMEMORY_SOCKET)
     ]
-    registered, claims = _best(registrations(settings)), None
-    sockets = {DEVICE_PLUGINS: own, CLAIMS: [registered]}.get(
-        settings.interface, [*own, registered]
-    )
+    sockets = {DEVICE_PLUGINS: own, CLAIMS: [registered]}
+    seen |= {
+        "missing_nodes": [
+            path for node in nodes if not _exists(path := settings.device_directory / node)
+        ],
+        "missing_shims": [path for path in shims if not path.is_file()],
+        "kubelet_socket": plugins / KUBELET_SOCKET,
+        "listener": _listener(plugins / KUBELET_SOCKET),
+        "sockets": sockets.get(settings.interface, [*own, registered]),
+        "version": version,
+        "pods": pods if isinstance(pods, Unseen) else len(pods),
+        "pod_resources": pod_resources,
+        "runtime": name if isinstance(name, Unseen) else str(name),
+        "managers": await find_managers(settings, topology),
+        "beside": settings.allow_other_managers,
+        "root": os.geteuid() == 0,
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "granted": len(grants) if isinstance(grants, tuple) else grants,
+    }
     if claimed:
-        number = "" if isinstance(installed, Unseen) else installed.version
-        claims = await observe_claims(
-            settings,
-            topology,
-            driver=number,
-            socket=registered,
-            grants=grants or (),
-            cdi_obstacle=cdi,
-        )
-    return ObservedNode(
-        **seen,
-        granted=grants if grants is None or isinstance(grants, Unseen) else len(grants),
-        missing_nodes=tuple(node for node in nodes if not _exists(node)),
-        missing_shims=tuple(path for path in shims if not path.is_file()),
-        kubelet_socket=plugins / KUBELET_SOCKET,
-        listener=_listener(plugins / KUBELET_SOCKET),
-        sockets=tuple(sockets),
-        version=version,
-        pods=pods if isinstance(pods, Unseen) else len(pods),
-        pod_resources=pod_resources,
-        runtime=who if isinstance(who, Unseen) else str(who),
-        cgroups=hierarchy and hierarchy.value,
-        driver=driver and driver.value,
-        root=os.geteuid() == 0,
-        sees_all_processes=_in_first_pid_namespace(),
-        takes_books_back=_capabilities() & TAKES_BOOKS_BACK == TAKES_BOOKS_BACK,
-        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        managers=await find_managers(settings, topology),
-        beside=settings.allow_other_managers,
-        claims=claims,
-    )
+        seen |= {"registration": registered, "cdi_obstacle": cdi}
+        number = "" if isinstance(seen["installed"], Unseen) else seen["installed"].version
+        seen |= await read_claim_inputs(settings, topology, number, grants or ())
+    return seen
 
 
-def _installed(root: Path) -> InstalledDriver:
-    found = find_driver(read_host(root))
-    return InstalledDriver(found.version, found.cuda.path, found.warnings)
-
-
-def _troubles(sysfs: Path) -> Iterator[Trouble]:
+def _troubles(sysfs: Path) -> Iterator[Finding]:
     """Yield what an agent would find that probes each GPU for the first time."""
     with driver(sysfs) as nvml, NvmlHealth() as health:
         for index in range(nvml.count()):
             try:
                 gpu, own = nvml.gpu(index).uuid, nvml.has_own_memory(index)
             except NvmlError as error:
-                yield Trouble(f"GPU {index}", str(error), mild=SPLIT in str(error))
+                # Others use it, or it is not there any more.
+                say, advice = (note, MILD) if SPLIT in str(error) else (wrong, XIDS)
+                yield say(f"GPU {index}: {error}", advice)
                 continue
             if not own:
-                yield Trouble(gpu, SHARED_MEMORY, mild=True, advice=SHARED_MEMORY_ADVICE)
+                yield note(f"{gpu}: {SHARED_MEMORY}", SHARED_MEMORY_ADVICE)
             finding = health.probe(gpu)
             if cause := diagnosis(GpuHealth(gpu), finding):
-                yield Trouble(gpu, cause.text)
+                yield wrong(f"{gpu}: {cause.text}", XIDS)
             elif finding.remap_pending:
-                yield Trouble(gpu, PENDING_RESET, mild=True)
-
-
-def _reaches_pageable(disabled: Path) -> bool:
-    try:
-        return disabled.read_text().strip() != "Y"
-    except OSError as error:
-        raise OSError(f"{disabled}: {error.strerror}") from error
+                yield note(f"{gpu}: {PENDING_RESET}", MILD)
 
 
 def _unlimited(settings: AgentSettings) -> Iterator[str]:
@@ -228,27 +205,11 @@ def _held(checkpoint: Path) -> str | None:
     return ", ".join(amounts)
 
 
-def _grants(journal: Path) -> tuple[Grant, ...] | None:
-    return JournalFile(journal).load().live() if _exists(journal) else None
-
-
 async def _pod_resources(path: Path) -> str:
     state = _listener(path)
     if state is not ListeningSocket.LISTENS:
         raise GpuManagerError(f"{path}: {state.value}")
-    return (await probe(path)).value
-
-
-def _capabilities() -> int:
-    status = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in status if line.startswith("CapEff:")).split()[1], 16)
-
-
-def _in_first_pid_namespace() -> bool:
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino == FIRST_PID_NAMESPACE
-    except OSError:
-        return False
+    return await probe(path)
 
 
 def _best(paths: Sequence[Path]) -> ListeningSocket:
@@ -272,34 +233,40 @@ def _listener(path: Path) -> ListeningSocket:
     return ListeningSocket.LISTENS
 
 
-def _directories(settings: AgentSettings) -> Iterator[Directory]:
-    yield _directory("allocations", settings.virtual_manager_path)
-    yield _directory("journal directory", settings.checkpoint_path)
+def _directories(settings: AgentSettings) -> Iterator[Finding]:
+    yield directory("allocations", settings.virtual_manager_path)
+    yield directory("journal directory", settings.checkpoint_path)
     config = read_config(settings.volume_config or SHIPPED)
     bases = (config.shared.base, config.whole.base)
     for base in dict.fromkeys(bases if settings.volume_base is None else (settings.volume_base,)):
-        yield _directory("driver volumes", base, for_code=True)
+        yield directory("driver volumes", base, for_code=True)
 
 
-def _directory(purpose: str, path: Path, *, for_code: bool = False) -> Directory:
-    """Return a directory or, if it does not exist yet, the one in which it would be made."""
+def directory(purpose: str, path: Path, *, for_code: bool = False) -> Finding:
+    """Check a directory or, if it does not exist yet, the one in which it would be made."""
     there = next(one for one in (path, *path.absolute().parents) if _exists(one))
+    obstacle, free, executable = "", 0, True
     try:
         system = os.statvfs(there)
+        free = system.f_bavail * system.f_frsize
+        executable = not (for_code and system.f_flag & os.ST_NOEXEC)
+        if not there.is_dir():
+            obstacle = f"{there} is no directory"
+        elif not os.access(there, os.W_OK | os.X_OK):
+            obstacle = f"{there} may not be written"
     except OSError as error:
-        return Directory(purpose, path, error.strerror or str(error), Bytes(0), executable=True)
-    obstacle = None
-    if not there.is_dir():
-        obstacle = f"{there} is no directory"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        obstacle = f"{there} may not be written"
-    return Directory(
-        purpose,
-        path,
-        obstacle=obstacle,
-        free=Bytes(system.f_bavail * system.f_frsize),
-        executable=not (for_code and system.f_flag & os.ST_NOEXEC),
-    )
+        obstacle = error.strerror or str(error)
+    if obstacle:
+        advice = "give the agent a directory of the node that it can write to"
+        return wrong(f"{path}: {obstacle}", advice, purpose)
+    if free < LEAST_FREE:
+        least = format_bytes(LEAST_FREE)
+        advice = f"make room: less than {least} is too little to grant anything"
+        return wrong(f"{path}: {format_bytes(free)} free", advice, purpose)
+    if not executable:
+        advice = "containers cannot load the driver's libraries from there: remount it with exec"
+        return wrong(f"{path}: mounted noexec", advice, purpose)
+    return well(f"{path}, {format_bytes(free)} free", purpose)
 
 
 def _exists(path: Path) -> bool:
@@ -326,22 +293,27 @@ async def find_managers(
     pods, slices = list[Object](), list[Object]()
     try:
         async with KubeClient(access, agent="gpumanager-doctor") as api:
-            signs = read_signs(await api.get(f"/api/v1/nodes/{node}"))
+            own = await api.get(f"/api/v1/nodes/{node}")
             await api.list("/api/v1/pods", pods.append, fieldSelector=f"spec.nodeName={node}")
             try:
                 await api.list(SLICES, slices.append, fieldSelector=f"spec.nodeName={node}")
             except ApiRefused as error:
-                if error.status != NOT_FOUND:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
-        held = {
-            f"{one['metadata'].get('namespace', '')}/{one['metadata']['name']}": found
-            for one in pods
-            if (found := foreign_resources(one))
-        }
-        foreign = [one for one in map(read_slice, slices) if one]
+        held = {full_name(one): found for one in pods if (found := foreign_resources(one))}
     except (GpuManagerError, *NOT_UNDERSTOOD) as error:
         return Unseen(str(error))
-    return tuple(map(str, other_managers(signs, foreign, held, gpus)))
+    return other_managers(own, slices, held, gpus)
+
+
+def _installed(root: Path) -> InstalledDriver:
+    found = find_driver(read_host(root))
+    return InstalledDriver(found.version, found.cuda.path, found.warnings)
+
+
+def _capabilities() -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith("CapEff:")).split()[1], 16)
 
 
 async def await_answer(question: Awaitable[T]) -> T | Unseen:

@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, asking
-from gpumanager.deviceplugin.device_ledger import locate, of_admission, originals, place_new
+from gpumanager.deviceplugin.device_ledger import (
+    holders_of,
+    locate,
+    of_admission,
+    originals,
+    place_new,
+)
 from gpumanager.gpu.values import Gpu, GpuUUID
-from gpumanager.grants.grant import State
-from gpumanager.grants.journal import LiveGrants
+from gpumanager.grants.grant import Grant, State
 from gpumanager.grants.ledger import Ledger
 from gpumanager.kube.plan import planned
 from gpumanager.kube.pod import ContainerKind, PodView
@@ -38,7 +43,7 @@ class PreferenceCall:
 
 def steer(
     ledger: Ledger,
-    live: LiveGrants,
+    live: tuple[Grant, ...],
     transaction: Transaction,
     question: PreferenceCall,
     *,
@@ -61,7 +66,7 @@ def steer(
     # What must be, then free on the wanted GPUs, of no GPU, anywhere. Then, at worst, what is only
     # granted (its pod may have been rejected), then what is in use.
     must, offered = dict.fromkeys(question.must_include), question.available
-    found = live.holding(offered)
+    found = holders_of(live, offered)
     granted, used = (
         frozenset(i for one in found if one.state is state for i in one.ids.all)
         for state in (State.ANSWERED, State.CONFIRMED)
@@ -117,7 +122,7 @@ def gpu_policy_of(transaction: Transaction, of_node: str) -> str:
 
 
 def _plan(
-    ledger: Ledger, live: LiveGrants, transaction: Transaction, gpu_policy: str
+    ledger: Ledger, live: tuple[Grant, ...], transaction: Transaction, gpu_policy: str
 ) -> GpuChoice | None:
     if transaction.request is None:
         return None
@@ -141,7 +146,7 @@ def _plan(
     )
 
 
-def _roomiest(ledger: Ledger, live: LiveGrants, question: PreferenceCall) -> tuple[Gpu, ...]:
+def _roomiest(ledger: Ledger, live: tuple[Grant, ...], question: PreferenceCall) -> tuple[Gpu, ...]:
     """For a container nobody knows: whole GPUs by placement, a share where the most room is."""
     books = ledger.books(live)
     cores = question.size if question.resource == VCORE else 0

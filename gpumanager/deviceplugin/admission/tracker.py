@@ -48,11 +48,6 @@ class AdmissionTracker:
         return self._known.open
 
     @property
-    def admitting(self) -> bool:
-        """True if a pod may be under admission still."""
-        return self.admitted_now is not None
-
-    @property
     def admitted_now(self) -> Transaction | None:
         """The transaction of the pod that may be under admission still."""
         recent = self.open is not None and self._clock() - self.open.began < PAIR_AGE
@@ -82,7 +77,9 @@ class AdmissionTracker:
             facts = GrantFacts(admission=self.open, previous=before)
             admitted = of_admission(live, before.admission)
             await self._node.release(ended_grants(admitted, Occasion.NEXT_POD, facts))
-        return self.being_admitted()
+        if self.open is None:  # pragma: no cover  # every call leaves one open
+            raise AssertionError("no admission is open")
+        return self.open
 
     async def allocating(self, resource: str, ids: Collection[str]) -> Transaction:
         """Return the transaction that expects this Allocate; without a preceding preference, a new
@@ -98,12 +95,6 @@ class AdmissionTracker:
         """Return the call as the beginning of something new, where it can be that; not kept yet."""
         return transaction.apart(open_, self._call(resource, size))
 
-    def being_admitted(self) -> Transaction:
-        """What a call has left open."""
-        if self.open is None:  # pragma: no cover  # every call leaves one open
-            raise AssertionError("no admission is open")
-        return self.open
-
     def keep(self, open_: Transaction) -> Transaction:
         """More is known of the one that is open."""
         self._known = replace(self._known, open=open_)
@@ -115,7 +106,8 @@ class AdmissionTracker:
 
     def under(self, allocation: Grant) -> bool:
         """Return True if its pod may be under admission still."""
-        return self.admitting and allocation.ids.admission == self.being_admitted().admission
+        now = self.admitted_now
+        return now is not None and allocation.ids.admission == now.admission
 
     def _call(self, resource: str, size: int, *, again: bool = False) -> PluginCall:
         nonce = AllocationID(secrets.token_hex(8))

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gpumanager.deviceplugin.device_ledger import on_gpus
+from gpumanager.deviceplugin.device_ledger import holders_of, on_gpus
+from gpumanager.deviceplugin.identity.device_checkpoint import given
 from gpumanager.deviceplugin.identity.evidence import (
     Evidence,
     Key,
@@ -30,7 +31,6 @@ from gpumanager.grants.grant import (
     State,
     shares_of,
 )
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS, ENV_VISIBLE
@@ -47,11 +47,11 @@ BY_CONTAINER: Final = "adopted: it runs with this allocation"
 BY_DIRECTORY: Final = "adopted: its directory is there, and nobody can say whose it is"
 
 
-def unrecorded(known: LiveGrants, checkpoint: Checkpoint) -> tuple[Key, ...]:
+def unrecorded(known: tuple[Grant, ...], checkpoint: Checkpoint) -> tuple[Key, ...]:
     """Containers to which the kubelet has given cores of which the journal knows nothing."""
     cores = {(h.pod_uid, h.container): h.ids for h in checkpoint if h.resource == VCORE}
     recorded: dict[frozenset[str], set[PodUID | None]] = {}
-    for one in known.holding(frozenset().union(*cores.values())):
+    for one in holders_of(known, frozenset().union(*cores.values())):
         recorded.setdefault(frozenset(one.ids.core_ids), set()).add(
             one.pod.uid if one.pod else None
         )
@@ -61,7 +61,7 @@ def unrecorded(known: LiveGrants, checkpoint: Checkpoint) -> tuple[Key, ...]:
 
 
 def adopt_booked(
-    ledger: Ledger, known: LiveGrants, evidence: Evidence, now: float
+    ledger: Ledger, known: tuple[Grant, ...], evidence: Evidence, now: float
 ) -> tuple[Grant, ...]:
     """What the kubelet's books give to pods that have not ended, and the journal lacks.
 
@@ -93,9 +93,10 @@ def adopt_used(
 
 
 def _booked(ledger: Ledger, key: Key, evidence: Evidence, now: float) -> Grant | None:
-    held = {h.resource: h.ids for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key}
+    theirs = [h for h in evidence.checkpoint or () if (h.pod_uid, h.container) == key]
+    held = {h.resource: h.ids for h in theirs}
     # What it was given: as the kubelet keeps it, or as the runtime started it.
-    envs: Mapping[str, str] = evidence.envs.get(key, {})
+    envs = given(theirs).get(key, {})
     if ENV_ALLOCATION not in envs:
         live = [one for one in evidence.live or () if _key(one) == key]
         started = ((one, name) for one in live if (name := allocation_of(one)) is not None)

@@ -45,12 +45,10 @@ Key = tuple[PodUID, str]
 class Evidence:
     """All of it. None: nobody could tell.
 
-    envs: what containers were given to see with their cores, as the kubelet keeps it.
     tenants: pods with processes on each GPU, by the driver.
     """
 
     checkpoint: Checkpoint | None = None
-    envs: Mapping[Key, Mapping[str, str]] = field(default_factory=dict)
     live: tuple[LiveContainer, ...] | None = None
     directories: Mapping[AllocationID, tuple[Limit, ...]] = field(default_factory=dict)
     view: View | None = None

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from gpumanager.deviceplugin.admission.transaction import View
-from gpumanager.deviceplugin.device_ledger import resized
+from gpumanager.deviceplugin.device_ledger import holders_of, resized
 from gpumanager.deviceplugin.identity.verdict import Checkpoint, has_ended, owner
 from gpumanager.grants.grant import Claimant, Grant, State
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
@@ -62,7 +61,7 @@ def _container(checkpoint: Checkpoint, uid: PodUID, name: str) -> BookedContaine
 
 
 def match(
-    live: LiveGrants, containers: tuple[BookedContainer, ...]
+    live: tuple[Grant, ...], containers: tuple[BookedContainer, ...]
 ) -> tuple[tuple[Grant, BookedContainer], ...]:
     """Return each container with its allocation. Raises NotResolved for one that has none.
 
@@ -78,7 +77,7 @@ def match(
 
 
 def _allocation_of(
-    live: LiveGrants,
+    live: tuple[Grant, ...],
     container: BookedContainer,
     following: list[BookedContainer],
     taken: set[AllocationID],
@@ -92,7 +91,7 @@ def _allocation_of(
         raise NotResolved(f"container {container.name} has GPU memory without {VCORE}")
     fitting = [
         a
-        for a in live.holding(container.core_ids)
+        for a in holders_of(live, container.core_ids)
         if frozenset(a.ids.core_ids) == container.core_ids
     ]
     name = container.uid, container.name
@@ -188,14 +187,14 @@ def _claimant(allocation: Grant, container: BookedContainer, pod: PodView | None
 
 
 def rivals(
-    live: LiveGrants, owned: Grant, checkpoint: Checkpoint
+    live: tuple[Grant, ...], owned: Grant, checkpoint: Checkpoint
 ) -> tuple[list[Grant], list[Grant]]:
     """Return the other pods' grants with IDs of `owned`: those that are over, which the kubelet's
     books do not have, so that they were rejected or have ended; and those that stand, which are
     confirmed, and to which the checkpoint gives some of these very IDs."""
     ids = set(owned.ids.all)
     others = [
-        a for a in live.holding(ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
+        a for a in holders_of(live, ids) if a.id != owned.id and owner(a, checkpoint) != owned.owner
     ]
     over, standing = list[Grant](), list[Grant]()
     for one in others:
@@ -210,7 +209,7 @@ def rivals(
 
 
 def contested(
-    live: LiveGrants, containers: Collection[BookedContainer], view: View | None
+    live: tuple[Grant, ...], containers: Collection[BookedContainer], view: View | None
 ) -> tuple[Grant, ...]:
     """Grants of pods that have begun, which these containers would push aside if they start.
 
@@ -218,7 +217,7 @@ def contested(
     those of pods that have ended for certain.
     """
     uids, ids = {one.uid for one in containers}, _ids(containers)
-    shared = {a.id for a in live.holding(ids)}
+    shared = {a.id for a in holders_of(live, ids)}
     pushed = (a for a in live if a.suspect or a.id in shared)
     return tuple(
         a

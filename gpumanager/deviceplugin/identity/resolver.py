@@ -9,7 +9,8 @@ import logging
 
 from gpumanager.deviceplugin.admission.transaction import View
 from gpumanager.deviceplugin.dependencies import Dependencies
-from gpumanager.deviceplugin.identity.adoption import adopt_booked, unrecorded
+from gpumanager.deviceplugin.identity.adoption import adopt_booked
+from gpumanager.deviceplugin.identity.device_checkpoint import given
 from gpumanager.deviceplugin.identity.evidence import Evidence, list_live_containers, lived_on
 from gpumanager.deviceplugin.identity.resolution import (
     BookedContainer,
@@ -22,7 +23,6 @@ from gpumanager.deviceplugin.identity.resolution import (
 )
 from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Grant
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.node import Node
 from gpumanager.grants.refusals import ONE_INTERFACE, NotResolved
 from gpumanager.ids import AllocationID
@@ -40,7 +40,7 @@ class IdentityResolver:
         self._deps = deps
         self.mismatches = 0
 
-    def _live(self) -> LiveGrants:
+    def _live(self) -> tuple[Grant, ...]:
         return self._node.grants(DEVICE_PLUGINS)
 
     async def running(
@@ -81,15 +81,10 @@ class IdentityResolver:
         """Restore grants of containers that we answered, by the kubelet's checkpoint."""
         names = {(one.uid, one.name) for one in containers}
         held = tuple(h for h in checkpoint if (h.pod_uid, h.container) in names)
-        lacking = set(unrecorded(self._live(), held))
-        if not lacking:
-            return
-        envs = {k: e for k, e in (await self._deps.books.envs()).items() if ENV_ALLOCATION in e}
-        lacking &= set(envs)
-        held = tuple(h for h in held if (h.pod_uid, h.container) in lacking)
-        evidence = Evidence(held, envs, view=view)
-        now = self._deps.clock()
-        for one in adopt_booked(self._node.ledger(DEVICE_PLUGINS), self._live(), evidence, now):
+        ours = {key for key, envs in given(held).items() if ENV_ALLOCATION in envs}
+        held = tuple(h for h in held if (h.pod_uid, h.container) in ours)
+        ledger, now = self._node.ledger(DEVICE_PLUGINS), self._deps.clock()
+        for one in adopt_booked(ledger, self._live(), Evidence(held, view=view), now):
             logger.warning("allocation %s restored for %s: %s", one.id, one.pod, one.why)
             await self._store.put(one)
 

@@ -12,7 +12,7 @@ the reconciler can wait until a grant has looked ended for a while.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumanager.deviceplugin.admission.transaction import Transaction, View, asks
 from gpumanager.grants.grant import EvidenceSource, Grant, State
@@ -60,34 +60,25 @@ class GrantFacts:
     lingering: frozenset[AllocationID] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class GrantVerdict:
-    """reason: for people. ask_runtime: the grant is kept if a container may still run with it."""
+class GrantVerdict(NamedTuple):
+    """One case: a row of the table. Of the rows for an occasion, the first that applies decides.
 
+    reason: for people. ask_runtime: the grant is kept if a container may still run with it.
+    """
+
+    occasion: Occasion
+    applies: Callable[[Grant, GrantFacts], bool]
     outcome: GrantOutcome
     reason: str
     ask_runtime: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictRow:
-    """One case. Of the rows for an occasion, the first that applies decides."""
-
-    occasion: Occasion
-    applies: Callable[[Grant, GrantFacts], bool]
-    verdict: GrantVerdict
-
-
-KEPT: Final = GrantVerdict(GrantOutcome.KEEP, "nothing says that it is over")
-
-
 def verdict(grant: Grant, occasion: Occasion, facts: GrantFacts) -> GrantVerdict:
     """Return what becomes of this grant."""
-    row = next((row for row in _ROWS_OF[occasion] if row.applies(grant, facts)), None)
-    if row is None:
-        return KEPT
+    rows = (row for row in ROWS if occasion in row.occasion and row.applies(grant, facts))
+    row = next(rows, KEPT)
     may_run = facts.running is None or grant.id in facts.running
-    return KEPT if row.verdict.ask_runtime and may_run else row.verdict
+    return KEPT if row.ask_runtime and may_run else row
 
 
 def ended_grants(
@@ -156,6 +147,18 @@ def _never_started(grant: Grant, facts: GrantFacts) -> bool:
     return not _is_held(grant, facts.checkpoint)
 
 
+def _has_ended(grant: Grant, facts: GrantFacts) -> bool:
+    return has_ended(grant.owner, facts.view)
+
+
+def _has_gone(grant: Grant, facts: GrantFacts) -> bool:
+    return grant.id not in facts.lingering and has_ended(grant.owner, facts.view)
+
+
+def _is_confirmed(grant: Grant, facts: GrantFacts) -> bool:
+    return grant.state is State.CONFIRMED and facts.view is not None
+
+
 def _static_pod_is_back(grant: Grant, facts: GrantFacts) -> bool:
     """A static pod that is created again keeps its UID, so that the list of pods has no new pod."""
     now = facts.admission
@@ -191,68 +194,25 @@ def _is_held(grant: Grant, checkpoint: Iterable[DeviceHolder]) -> bool:
 
 _NEXT, _CONTESTED, _NO_ROOM = Occasion.NEXT_POD, Occasion.CONTESTED, Occasion.NO_ROOM
 _MOVE, _PASS = Occasion.MOVE, Occasion.PASS
+_OVER, _KEEP, _SUSPECT = GrantOutcome.OVER, GrantOutcome.KEEP, GrantOutcome.SUSPECT
 
-
-def _row(
-    occasion: Occasion,
-    applies: Callable[[Grant, GrantFacts], bool],
-    outcome: GrantOutcome,
-    reason: str,
-    *,
-    ask_runtime: bool = False,
-) -> VerdictRow:
-    return VerdictRow(occasion, applies, GrantVerdict(outcome, reason, ask_runtime))
-
-
+REJECTED: Final = "its pod was rejected: "
+OFFERED: Final = "its pod may have been rejected or have ended: the kubelet offers its devices"
+LEGACY: Final = "gpu-manager granted it, and no container proves that it is over"
 ROWS: Final = (
-    _row(_NEXT, _was_rejected, GrantOutcome.OVER, "its pod was rejected: another is admitted now"),
-    _row(
-        _CONTESTED | _NO_ROOM | _MOVE,
-        _is_under_admission,
-        GrantOutcome.KEEP,
-        "its pod is admitted now",
-    ),
-    _row(
-        _NO_ROOM, _lacks_half, GrantOutcome.OVER, "its pod was rejected before its second resource"
-    ),
-    _row(_NO_ROOM, _is_unheld, GrantOutcome.OVER, "its pod was rejected: no container has it"),
-    _row(
-        _NO_ROOM | _MOVE,
-        lambda grant, _: grant.legacy,
-        GrantOutcome.KEEP,
-        "gpu-manager granted it, and no container proves that it is over",
-    ),
-    _row(
-        _NO_ROOM | _MOVE,
-        lambda grant, facts: has_ended(grant.owner, facts.view),
-        GrantOutcome.OVER,
-        "its pod has ended",
-        ask_runtime=True,
-    ),
-    _row(_NO_ROOM, _static_pod_is_back, GrantOutcome.OVER, "its pod is put back", ask_runtime=True),
-    _row(
-        _CONTESTED,
-        lambda grant, facts: grant.id not in facts.lingering and has_ended(grant.owner, facts.view),
-        GrantOutcome.OVER,
-        "its pod has ended",
-    ),
-    _row(
-        _CONTESTED,
-        lambda grant, facts: grant.state is State.CONFIRMED and facts.view is not None,
-        GrantOutcome.KEEP,
-        "its pod still runs",
-    ),
-    _row(
-        _CONTESTED,
-        lambda _grant, _facts: True,
-        GrantOutcome.SUSPECT,
-        "its pod may have been rejected or have ended: the kubelet offers its devices",
-    ),
-    _row(_PASS, _never_started, GrantOutcome.OVER, "it never started, and no container has it"),
-    _row(_PASS, _has_other_cores, GrantOutcome.OVER, "its container has other devices since"),
-    _row(_PASS, _owner_has_ended, GrantOutcome.OVER, "its pod has ended"),
+    GrantVerdict(_NEXT, _was_rejected, _OVER, f"{REJECTED}another is admitted now"),
+    GrantVerdict(_CONTESTED | _NO_ROOM | _MOVE, _is_under_admission, _KEEP, "it is admitted now"),
+    GrantVerdict(_NO_ROOM, _lacks_half, _OVER, f"{REJECTED}half was never asked for"),
+    GrantVerdict(_NO_ROOM, _is_unheld, _OVER, f"{REJECTED}no container has it"),
+    GrantVerdict(_NO_ROOM | _MOVE, lambda grant, _: grant.legacy, _KEEP, LEGACY),
+    GrantVerdict(_NO_ROOM | _MOVE, _has_ended, _OVER, "its pod has ended", ask_runtime=True),
+    GrantVerdict(_NO_ROOM, _static_pod_is_back, _OVER, "its pod is put back", ask_runtime=True),
+    GrantVerdict(_CONTESTED, _has_gone, _OVER, "its pod and its container have ended"),
+    GrantVerdict(_CONTESTED, _is_confirmed, _KEEP, "its pod still runs"),
+    GrantVerdict(_CONTESTED, lambda _grant, _facts: True, _SUSPECT, OFFERED),
+    GrantVerdict(_PASS, _never_started, _OVER, "it never started, and no container has it"),
+    GrantVerdict(_PASS, _has_other_cores, _OVER, "its container has other devices since"),
+    GrantVerdict(_PASS, _owner_has_ended, _OVER, "its pod has ended"),
 )
 """In the order in which they are tried."""
-_ROWS_OF: Final = {
-    occasion: tuple(row for row in ROWS if occasion in row.occasion) for occasion in Occasion
-}
+KEPT: Final = GrantVerdict(_PASS, lambda _grant, _facts: True, _KEEP, "nothing says it is over")

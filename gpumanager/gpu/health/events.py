@@ -13,14 +13,8 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from gpumanager.gpu.health.state import (
-    HealthEvent,
-    LossEvent,
-    MemoryErrorEvent,
-    ProbeResult,
-    XidEvent,
-)
-from gpumanager.gpu.nvml import SPLIT, if_supported, is_split, own_memory, text
+from gpumanager.gpu.health.state import HealthEvent, ProbeResult
+from gpumanager.gpu.nvml import SPLIT, if_supported, is_split, own_memory, uuid_of
 from gpumanager.gpu.nvml_session import NvmlSession
 from gpumanager.gpu.values import GpuUUID
 
@@ -125,11 +119,11 @@ class NvmlHealth(NvmlSession):
             # A GPU that is lost ends every wait for its set: make another without it.
             if_supported(partial(pynvml.nvmlEventSetFree, self._set), None)
             self._forget_events()
-            return (LossEvent(),)
-        gpu = if_supported(partial(_uuid, event.device), None)
+            return (HealthEvent(None),)
+        gpu = if_supported(partial(uuid_of, event.device), None)
         if event.eventType == _XID:
-            return (XidEvent(gpu, int(event.eventData)),)
-        return (MemoryErrorEvent(gpu),) if event.eventType == _MEMORY else ()
+            return (HealthEvent(gpu, int(event.eventData)),)
+        return (HealthEvent(gpu),) if event.eventType == _MEMORY else ()
 
     def _forget_events(self) -> None:
         self._set, self._registered, self._without = None, set(), set()
@@ -161,7 +155,7 @@ def _gpus() -> tuple[GpuUUID, ...]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         device = if_supported(partial(pynvml.nvmlDeviceGetHandleByIndex, index), None)
         known = device is not None and not is_split(device)
-        uuid = if_supported(partial(_uuid, device), None) if known else None
+        uuid = if_supported(partial(uuid_of, device), None) if known else None
         found += [] if uuid is None else [uuid]
     return tuple(found)
 
@@ -194,7 +188,3 @@ def _probe(gpu: GpuUUID) -> ProbeResult:
 
 def _device(gpu: GpuUUID) -> Any:
     return pynvml.nvmlDeviceGetHandleByUUID(gpu.encode())
-
-
-def _uuid(device: Any) -> GpuUUID:
-    return GpuUUID(text(pynvml.nvmlDeviceGetUUID(device)))

@@ -52,13 +52,6 @@ class ProbeTiming:
 
 
 @dataclass(frozen=True, slots=True)
-class EventsReceived:
-    """The driver reported these."""
-
-    events: tuple[HealthEvent, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeRound:
     """One round. seen: the GPUs the driver lists. events: whether it tells of any."""
 
@@ -67,14 +60,8 @@ class ProbeRound:
     events: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlFailed:
-    """NVML could not be asked."""
-
-    text: str
-
-
-HealthMessage = EventsReceived | ProbeRound | NvmlFailed
+HealthMessage = tuple[HealthEvent, ...] | ProbeRound | str
+"""What the driver reported, one round, or why NVML could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +114,7 @@ class HealthProber:
             except Exception as error:  # else nobody watches, and nobody knows
                 known = isinstance(error, NvmlError)
                 log.debug("the NVML health check failed", exc_info=not known)
-                self._tell(NvmlFailed(str(error) if known else repr(error)))
+                self._tell(str(error) if known else repr(error))
                 self._next_round = 0.0
                 self._stopping.wait(self._timing.retry)
         self._source.close()
@@ -152,7 +139,7 @@ class HealthProber:
             )
         events = self._ask(LIBRARY, partial(self._source.wait, self._timing.wait))
         if events:
-            self._tell(EventsReceived(events))
+            self._tell(events)
         if any(event.gpu is None for event in events):
             self._stopping.wait(max(0.0, self._last_round + LEAST_PAUSE - time.monotonic()))
             self._next_round = 0.0

@@ -35,28 +35,14 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class XidEvent:
-    """The driver reported an Xid about a GPU; None: it does not say which."""
+class HealthEvent:
+    """What the driver reported about a GPU; None: it does not say which, a probe finds it.
+
+    xid: None of a memory error that could not be corrected, and of a GPU that is lost.
+    """
 
     gpu: GpuUUID | None
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryErrorEvent:
-    """The driver reported a memory error that could not be corrected."""
-
-    gpu: GpuUUID | None
-
-
-@dataclass(frozen=True, slots=True)
-class LossEvent:
-    """The driver reported that a GPU is lost, and not which: a probe finds it."""
-
-    gpu: None = None
-
-
-HealthEvent = XidEvent | MemoryErrorEvent | LossEvent
+    xid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +110,14 @@ def after_event(
     health: GpuHealth, event: HealthEvent, now: float, checks: Checks, patience: RecoveryPolicy
 ) -> GpuHealth:
     """Return the health once the driver has reported something about this GPU."""
-    if isinstance(event, LossEvent):
-        return health
-    if isinstance(event, MemoryErrorEvent):
+    if event.xid is None:
         return fallen(health, _MEMORY_ERROR, now, patience) if checks.memory_events else health
-    counted = {**health.xids, event.code: health.xids.get(event.code, 0) + 1}
+    counted = {**health.xids, event.xid: health.xids.get(event.xid, 0) + 1}
     health = replace(health, xids=counted)
-    severity = checks.severity(event.code)
+    severity = checks.severity(event.xid)
     if severity is None or not severity.harms:
         return health
-    cause = Cause(HealthReason.XID, severity, str(classify(event.code)))
+    cause = Cause(HealthReason.XID, severity, str(classify(event.xid)))
     return fallen(health, cause, now, patience)
 
 

@@ -16,10 +16,8 @@ from typing import Protocol
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.health.events import HealthSource
 from gpumanager.gpu.health.prober import (
-    EventsReceived,
     HealthMessage,
     HealthProber,
-    NvmlFailed,
     PendingQuery,
     ProbeRound,
     ProbeTiming,
@@ -114,8 +112,8 @@ class HealthWatch:
 
     async def _take(self, told: HealthMessage | PendingQuery, advertiser: Advertiser) -> None:
         before = self.health
-        if isinstance(told, EventsReceived):
-            log.debug("the driver reported: %s", told.events)
+        if isinstance(told, tuple):
+            log.debug("the driver reported: %s", told)
         self.health = fold(before, told, time.monotonic(), self._rules)
         self._known = tuple(one.gpu for one in self.health.gpus)
         for event in events_between(before, self.health):
@@ -148,8 +146,8 @@ def fold(
 ) -> NodeHealth:
     """Return what is known after `told`. Pure."""
     match told:
-        case EventsReceived(events):
-            for event in events:
+        case tuple():
+            for event in told:
                 # One without a GPU marks none unhealthy: the next round finds out which it was.
                 if event.gpu and (known := health.of(event.gpu)):
                     later = after_event(known, event, now, rules.checks, rules.patience)
@@ -165,8 +163,8 @@ def fold(
                     if (known := health.of(gpu)) and (rules.checks.probes or not known.healthy)
                 )
             )
-        case NvmlFailed(text):
-            return replace(health, nvml=NvmlState.FAILS, problem=text, events=False)
+        case str():
+            return replace(health, nvml=NvmlState.FAILS, problem=told, events=False)
         case PendingQuery(gpu, _) if gpu is not None:
             health = health.knowing([gpu])
             text = "NVML does not answer questions about it"

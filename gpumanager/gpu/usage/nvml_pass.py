@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 import pynvml
 
-from gpumanager.gpu.nvml import if_supported, is_split, text
+from gpumanager.gpu.nvml import if_supported, is_split, uuid_of
 from gpumanager.gpu.nvml_session import NvmlSession
 from gpumanager.gpu.usage.process_memory import COMPUTE, ProcessMemory, processes_of, running
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample, UtilizationByGpu
@@ -112,7 +112,8 @@ class NvmlPasses(NvmlSession):
     def __init__(self, hanging: Collection[int] = ()) -> None:
         super().__init__()
         self._hanging = hanging
-        self._sampler = _UtilizationSampler()
+        self._seen: dict[GpuUUID, int] = {}
+        """Stamp of the newest sample of each GPU."""
         self._devices: dict[int, tuple[Any, GpuUUID]] = {}
         """By index."""
         self.gpu_asked: int | None = None
@@ -136,7 +137,7 @@ class NvmlPasses(NvmlSession):
             if query.status:
                 status |= if_supported(partial(_status_of, index), dict[GpuUUID, GpuStatus]())
             held |= self._ask(index, query.processes, lambda handle, _: processes_of(handle))
-            samples |= self._ask(index, query.samples, self._sampler.ask)
+            samples |= self._ask(index, query.samples, self._utilization)
             self.gpu_asked = None
         return NvmlReading(status if query.status else None, held, samples, not hanging)
 
@@ -154,19 +155,43 @@ class NvmlPasses(NvmlSession):
         with suppress(pynvml.NVMLError):
             if index not in self._devices:
                 device = pynvml.nvmlDeviceGetHandleByIndex(index)
-                self._devices[index] = device, _uuid(device)
+                self._devices[index] = device, uuid_of(device)
             device, uuid = self._devices[index]
             if gpus is None:
                 for handle in _instances(device):
-                    answers[_uuid(handle)] = question(handle, _uuid(handle))
+                    answers[uuid_of(handle)] = question(handle, uuid_of(handle))
             elif bare(uuid) in gpus:
                 answers[uuid] = question(device, uuid)
             return answers
         return {}
 
-
-def _uuid(handle: Any) -> GpuUUID:
-    return GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle)))
+    def _utilization(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
+        """Return what is newer than the last answer. Raises pynvml.NVMLError."""
+        now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
+        seen = self._seen.get(gpu, 0)
+        if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set
+            seen = now_us - LOOK_BACK_US
+        rows = _newer_than(handle, seen)
+        if rows is None:
+            return GpuUtilization(now_ns, None)
+        sound = [
+            row
+            for row in rows
+            if row.pid > 0
+            and row.smUtil <= PERCENT
+            and seen < row.timeStamp <= now_us + LOOK_BACK_US
+        ]
+        self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
+        offset_ns = now_ns - now_us * 1000
+        samples = tuple(
+            ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
+            for row in sound
+        )
+        rates = None
+        if samples:
+            rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
+        busy = None if rates is None or not 0 <= rates.gpu <= PERCENT else int(rates.gpu)
+        return GpuUtilization(now_ns, samples, busy)
 
 
 def _instances(device: Any) -> Iterator[Any]:
@@ -200,43 +225,7 @@ def _status_of(index: int) -> dict[GpuUUID, GpuStatus]:
         temperature_celsius=if_supported(heat, None),
         power_milliwatts=if_supported(partial(pynvml.nvmlDeviceGetPowerUsage, handle), None),
     )
-    return {GpuUUID(text(pynvml.nvmlDeviceGetUUID(handle))): status}
-
-
-class _UtilizationSampler:
-    """Asks each GPU for what is newer than the last time; one thread at a time."""
-
-    def __init__(self) -> None:
-        self._seen: dict[GpuUUID, int] = {}
-        """Stamp of the newest sample of each GPU."""
-
-    def ask(self, handle: Any, gpu: GpuUUID) -> GpuUtilization:
-        """Return what is newer than the last answer. Raises pynvml.NVMLError."""
-        now_us, now_ns = time.time_ns() // 1000, time.monotonic_ns()
-        seen = self._seen.get(gpu, 0)
-        if not now_us - 10 * LOOK_BACK_US < seen <= now_us + LOOK_BACK_US:  # or the time was set
-            seen = now_us - LOOK_BACK_US
-        rows = _newer_than(handle, seen)
-        if rows is None:
-            return GpuUtilization(now_ns, None)
-        sound = [
-            row
-            for row in rows
-            if row.pid > 0
-            and row.smUtil <= PERCENT
-            and seen < row.timeStamp <= now_us + LOOK_BACK_US
-        ]
-        self._seen[gpu] = max((int(row.timeStamp) for row in sound), default=seen)
-        offset_ns = now_ns - now_us * 1000
-        samples = tuple(
-            ProcessSample(int(row.pid), int(row.timeStamp) * 1000 + offset_ns, int(row.smUtil))
-            for row in sound
-        )
-        rates = None
-        if samples:
-            rates = if_supported(partial(pynvml.nvmlDeviceGetUtilizationRates, handle), None)
-        busy = None if rates is None or not 0 <= rates.gpu <= PERCENT else int(rates.gpu)
-        return GpuUtilization(now_ns, samples, busy)
+    return {uuid_of(handle): status}
 
 
 def _newer_than(handle: Any, stamp: int) -> list[Any] | None:

@@ -15,25 +15,25 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpumanager.limits.overhead.process_figure import FigureContents
+from gpumanager.errors import GpuManagerError
+from gpumanager.ids import AllocationID
 from gpumanager.limits.pages import sealed_memory
+from gpumanager.limits.pages.config import Config
 from gpumanager.limits.pages.mapping import (
     MappedStruct,
     RegionUnreadable,
     StructLayout,
     begin,
     lost_with_the_machine,
-    open_region,
     write_whole,
 )
-from gpumanager.limits.pages.sealed_memory import Found, find, identity, mapped, open_again
+from gpumanager.limits.pages.sealed_memory import find, identity, mapped, open_again
 from gpumanager.limits.pages.slot_file import SlotFile
 from gpumanager.limits.processes import Process
-from gpumanager.limits.values import DeviceUsage, Limit, ProcessUsage
+from gpumanager.limits.values import AllocationUsage, DeviceUsage, ProcessUsage
 from gpumanager.names import BOOKS_NAME
 from gpumanager.units import Bytes
 from vcuda_shim._shim import ffi, lib
@@ -63,9 +63,7 @@ DEGRADATIONS: Final[Mapping[int, str]] = {
 """What each bit of `ProcessUsage.degraded` is called, in metrics and for people."""
 
 MISSING: Final = "no process of this container gives its books back to the restarted manager"
-MISSING_FORBIDDEN: Final = "the restarted manager needs CAP_SYS_PTRACE to get these books back"
-LOST: Final = "the books of this container have lost their pages"
-"""Reasons for a caller: 95 letters fit."""
+"""For a caller: 95 letters fit."""
 LARGEST_WORD: Final = 2**62
 """Of any word that a container writes, as a number: no sum of two overflows."""
 
@@ -87,34 +85,24 @@ class Books:
     """The books of an allocation, mapped.
 
     Memory of the processes that have it open (sealed_memory.py), found by the allocation's slot
-    table. Books that a manager of before layout 3 of the directory made are a file, and stay one
-    for as long as their containers run: `slots` is None then.
-
-    trouble: why no process can get them, in words; None if it can. What they say is then zeros.
+    table. trouble: why no process can get them, in words; None if it can. What they say is then
+    zeros.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        descriptor: int,
-        slots: SlotFile | None = None,
-        missing: str | None = None,
+        self, directory: Path, descriptor: int, slots: SlotFile, trouble: str | None = None
     ) -> None:
-        """Takes the descriptor. missing: these are not the allocation's, for this reason.
-
-        Raises RegionUnreadable and RegionBroken.
-        """
+        """Takes the descriptor. Raises RegionUnreadable and RegionBroken."""
         self.directory = directory
         self.descriptor = descriptor
         self.slots = slots
-        self._missing = missing
-        with ExitStack() as undo:
-            undo.callback(os.close, descriptor)
+        self.trouble = trouble
+        try:
             self._mapping = MappedStruct(descriptor, BOOKS, self.path, resident=False)
-            undo.callback(self._mapping.close)
-            self.words: Any = self._mapping.words
-            BOOKS.check(self.words, self.path)
-            undo.pop_all()
+        except GpuManagerError:
+            os.close(descriptor)
+            raise
+        self.words: Any = self._mapping.words
 
     @classmethod
     def existing(cls, directory: Path) -> Self:
@@ -123,15 +111,12 @@ class Books:
 
         Raises RegionUnreadable, also where a process has them and does not give them, RegionBroken.
         """
-        path = directory / BOOKS_NAME
-        if _is_plain(path):
-            return cls(directory, open_region(path, writable=True))
         slots = SlotFile.read(directory)
         found = _given_back(slots, (slots.manager, *slots.living()))
-        if found.descriptor is not None:
-            return cls(directory, found.descriptor, slots)
+        if found is not None:
+            return cls(directory, found, slots)
         if any(mapped(one.pid, slots.books) for one in slots.living()):
-            raise RegionUnreadable(path, OSError(errno.EAGAIN, MISSING))
+            raise RegionUnreadable(slots.path, OSError(errno.EAGAIN, MISSING))
         return cls(directory, new_books(slots.boot), slots)
 
     @classmethod
@@ -141,18 +126,11 @@ class Books:
         Raises GpuManagerError and OSError, and then nothing has changed.
         """
         path = directory / BOOKS_NAME
-        if lost_with_the_machine(path):
-            return cls._begin(directory, boot)
-        if _is_plain(path):
-            books = cls(directory, open_region(path, writable=True))
-            if bytes(ffi.buffer(books.words.boot)) == boot:
-                return books
-            books.close()
-        else:
+        if not lost_with_the_machine(path):
             slots = SlotFile.read(directory)
             if slots.boot == boot:
                 return cls._of_this_boot(slots)
-        log.info("%s is from before the last reboot; recreated", path)
+            log.info("%s is from before the last reboot; recreated", path)
         return cls._begin(directory, boot)
 
     @classmethod
@@ -169,56 +147,41 @@ class Books:
     def _of_this_boot(cls, slots: SlotFile) -> Self:
         holders = tuple(slots.living())
         found = _given_back(slots, (*holders, slots.manager))
-        if found.descriptor is not None:
+        if found is not None:
             slots.take_over()
-            return cls(slots.directory, found.descriptor, slots)
+            return cls(slots.directory, found, slots)
         # One may have none of them: a manager that was killed before its WELCOME was sent.
         holders = tuple(one for one in holders if mapped(one.pid, slots.books))
         if not holders:
             return cls._begin(slots.directory, slots.boot)
         log.warning(
             "%s: %d processes have this shared memory mapped, and it cannot be recovered from any "
-            "of them%s: new processes of this container are refused until those have ended",
+            "of them, for which the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: new "
+            "processes of this container are refused until those have ended",
             slots.path,
             len(holders),
-            " (the manager needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)" * found.forbidden,
         )
-        missing = MISSING_FORBIDDEN if found.forbidden else MISSING
-        return cls(slots.directory, new_books(slots.boot), slots, missing)
+        return cls(slots.directory, new_books(slots.boot), slots, MISSING)
 
     @property
     def path(self) -> Path:
         return self.directory / BOOKS_NAME
 
     @property
-    def plain(self) -> bool:
-        """Return whether they are a file of an earlier manager: its shims may be in use, too."""
-        return self.slots is None
-
-    @property
-    def trouble(self) -> str | None:
-        return LOST if self._mapping.lost else self._missing
-
-    @property
-    def has_hints(self) -> bool:
-        """Return whether hints lie behind them; False while they are missing."""
-        return self._missing is None and os.fstat(self.descriptor).st_size > BOOKS.size
-
-    @property
     def hints(self) -> int:
-        """Return their address; only where has_hints."""
+        """Return the address of the hints, which lie behind them."""
         return int(ffi.cast("uintptr_t", self.words)) + HINTS_OFFSET
 
     def recover(self) -> bool:
         """Try again to get those that were missing. Return whether they are there now."""
-        if self._missing is None or self.slots is None:
+        if self.trouble is None:
             return False
         holders = tuple(self.slots.living())
         found = _given_back(self.slots, holders)
-        if found.descriptor is not None:
-            self._mapping.renew(found.descriptor)
+        if found is not None:
+            self._mapping.renew(found)
             os.close(self.descriptor)
-            self.descriptor = found.descriptor
+            self.descriptor = found
         elif holders:
             return False
         else:
@@ -232,7 +195,7 @@ class Books:
         for slot, owner in self.recorded_owners():
             if owner is None:
                 self.free(slot)
-        self._missing = None
+        self.trouble = None
         log.info("%s: recovered from a running process" if holders else "%s: recreated", self.path)
         return True
 
@@ -275,14 +238,13 @@ class Books:
                 self.free(slot)
                 first = slot + 1
                 continue
-            if self.slots is not None:
-                try:
-                    self.slots.put(slot, process)  # for the manager after us
-                except OSError:
-                    self.free(slot)
-                    raise
+            try:
+                self.slots.put(slot, process)  # for the manager after us
+            except OSError:
+                self.free(slot)
+                raise
             size = ffi.sizeof("struct vcuda_hint")
-            for device in range(lib.VCUDA_DEVICES if self.has_hints else 0):
+            for device in range(lib.VCUDA_DEVICES):
                 # What an earlier owner has left. Read as a file is, so that no page is made for it.
                 offset = HINTS_OFFSET + (device * MAX_PROCESSES + slot) * size
                 if any(os.pread(self.descriptor, size, offset)):
@@ -292,7 +254,7 @@ class Books:
 
     def release(self, slot: int, process: Process) -> bool:
         """Empty and free its slot; False if that is another's by now."""
-        if self.slots is not None and self.slots.rows.get(slot) == process:
+        if self.slots.rows.get(slot) == process:
             self.slots.clear(slot)
         return bool(lib.region_slot_release(self.words, slot, process.pid, process.start_time) == 0)
 
@@ -308,8 +270,7 @@ class Books:
 
     def free(self, slot: int) -> None:
         """Empty and free a slot, whoever has it."""
-        if self.slots is not None:
-            self.slots.clear(slot)
+        self.slots.clear(slot)
         lib.region_slot_free(self.words, slot)
 
     def activity(self, slot: int) -> int | None:
@@ -332,15 +293,19 @@ class Books:
         return Bytes(lib.region_imported(self.words, device, slot, devices))
 
     def enter_measured(
-        self, slot: int, mark: int, measured: Sequence[Bytes | None], contents: FigureContents
+        self,
+        slot: int,
+        mark: int,
+        measured: Sequence[Bytes | None],
+        contained: Sequence[bool | None],
     ) -> bool:
         """Enter as overhead what is measured beyond what is used; None where that is not known.
 
         measured: of all devices. False, and nothing is entered, if memory moved since its activity
-        was `mark`.
+        was `mark`. contained: whether the figures have managed memory in them, and imported memory.
         """
         figures = [_UNTOLD if figure is None else figure for figure in measured]
-        known = [-1 if one.known is None else int(one.known) for one in contents]
+        known = [-1 if one is None else int(one) for one in contained]
         words = self.words
         return bool(
             lib.region_overheads_enter(words, slot, mark, figures, len(figures), known) == 0
@@ -366,44 +331,58 @@ class Books:
 
     def recorded_owners(self) -> Iterator[tuple[int, Process | None]]:
         """Yield each slot that was ever used, and its process by the words of managers alone."""
-        if self.slots is None:
-            yield from self.owners()
-            return
         rows = dict(self.slots.rows)
         used = min(self.words.slot_limit, MAX_PROCESSES)
         for slot in range(max(used, *(slot + 1 for slot in rows), 0)):
             yield slot, rows.get(slot)
 
-    def device(self, device: int, limit: Limit) -> DeviceUsage:
-        meter = self.words.meters[device]
-        return DeviceUsage(
-            limit=limit,
-            held=Bytes(min(lib.region_device_bytes(self.words, device), LARGEST_WORD)),
-            peak=Bytes(min(meter.memory_peak, LARGEST_WORD)),
-            denied=min(meter.memory_denied, LARGEST_WORD),
-            charged_ns=min(meter.charged_ns, LARGEST_WORD),
-            throttled_ns=min(meter.throttled_ns, LARGEST_WORD),
-            launches=min(meter.launches, LARGEST_WORD),
-            throttled=min(meter.throttled, LARGEST_WORD),
+    def usage(self, config: Config, rows: Iterable[tuple[int, Process, bool]]) -> AllocationUsage:
+        """Return what both contain now; words are read one by one, under running processes.
+
+        A container can write its books. So the caller passes the processes that are its own (slots,
+        processes, and whether they were adopted), and the name is the directory's.
+        """
+        limits, words = config.limits(), self.words
+        devices, processes = [], []
+        for device, limit in enumerate(limits):
+            meter = words.meters[device]
+            counted = (
+                *(lib.region_device_bytes(words, device), meter.memory_peak, meter.memory_denied),
+                *(meter.charged_ns, meter.throttled_ns, meter.launches, meter.throttled),
+            )
+            held, peak, *rest = (min(int(one), LARGEST_WORD) for one in counted)
+            devices.append(DeviceUsage(limit, Bytes(held), Bytes(peak), *rest))
+        for slot, process, adopted in rows:
+            flags: int = words.slots[slot].flags
+            used = (lib.region_slot_bytes(words, device, slot) for device in range(len(limits)))
+            processes.append(
+                ProcessUsage(
+                    slot,
+                    process.pid,
+                    process.start_time,
+                    flags & lib.VCUDA_DEGRADED_MASK,
+                    tuple(Bytes(min(one, LARGEST_WORD)) for one in used),
+                    unlimited=bool(flags & lib.VCUDA_UNLIMITED),
+                    adopted=adopted,
+                )
+            )
+        return AllocationUsage(
+            AllocationID(config.directory.name),
+            config.words.generation,
+            tuple(devices),
+            tuple(processes),
         )
 
-    def process(
-        self, slot: int, process: Process, devices: int, *, adopted: bool = False
-    ) -> ProcessUsage:
-        held = (
-            min(lib.region_slot_bytes(self.words, device, slot), LARGEST_WORD)
-            for device in range(devices)
-        )
-        flags: int = self.words.slots[slot].flags
-        return ProcessUsage(
-            slot,
-            process.pid,
-            process.start_time,
-            flags & lib.VCUDA_DEGRADED_MASK,
-            tuple(map(Bytes, held)),
-            unlimited=bool(flags & lib.VCUDA_UNLIMITED),
-            adopted=adopted,
-        )
+
+def read_usage(directory: Path) -> AllocationUsage:
+    """Return the usage of an allocation by its directory, with or without a manager. Limits and
+    processes are what the pages say: for tests and for what is simulated.
+
+    Raises RegionUnreadable and RegionBroken.
+    """
+    with Config(directory, writable=False) as config, Books.existing(directory) as books:
+        owners = [(slot, owner, True) for slot, owner in books.owners() if owner is not None]
+        return books.usage(config, owners)
 
 
 def moves(books: Collection[Any]) -> int:
@@ -418,7 +397,7 @@ def new_books(boot: bytes) -> int:
     begin(books, BOOKS)
     books.boot = boot
     head = bytes(ffi.buffer(books))[: ffi.offsetof("struct vcuda_books", "meters")]
-    descriptor = sealed_memory.create(max(BOOKS.sizes))
+    descriptor = sealed_memory.create(BOOKS.file_size)
     try:
         write_whole(descriptor, head, 0)
     except OSError:
@@ -427,12 +406,5 @@ def new_books(boot: bytes) -> int:
     return descriptor
 
 
-def _is_plain(path: Path) -> bool:
-    """Return whether it is the books themselves, as earlier managers have made them."""
-    with suppress(OSError), path.open("rb") as file:
-        return int.from_bytes(file.read(4), "little") == BOOKS.magic
-    return False
-
-
-def _given_back(slots: SlotFile, holders: Iterable[Process]) -> Found:
-    return find((process.pid for process in holders), slots.books, BOOKS.sizes)
+def _given_back(slots: SlotFile, holders: Iterable[Process]) -> int | None:
+    return find((process.pid for process in holders), slots.books, BOOKS.file_size)

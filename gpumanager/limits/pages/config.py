@@ -9,7 +9,7 @@ writing by whoever is root there.
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -114,13 +114,7 @@ class Config:
                 return False
         finally:
             os.close(descriptor)
-        page = self._page.words
-        for device, limit in enumerate(self.limits()):
-            _store_limit(page, device, limit)
-            lib.region_context_store(page, device, self.words.limits[device].context_bytes)
-            if device >= page.device_count:
-                lib.region_device_add(page, gpu_bytes(limit.gpu))
-        lib.region_config_publish(page)
+        self._publish()
         return not self.lost
 
     def close(self) -> None:
@@ -155,34 +149,35 @@ class Config:
         if len(target) > MAX_DEVICES:
             raise GpuManagerError(f"{self.path}: {len(target)} GPUs, {MAX_DEVICES} at most")
         gpus = [gpu_bytes(limit.gpu) for limit in target]
-        for words in self._copies():
-            for device, limit in enumerate(target):
-                _store_limit(words, device, limit)
-            for gpu in gpus[words.device_count :]:
-                lib.region_device_add(words, gpu)
-            lib.region_config_publish(words)
+        for device, limit in enumerate(target):
+            _store_limit(self.words, device, limit)
+        for gpu in gpus[len(known) :]:
+            lib.region_device_add(self.words, gpu)
+        self._publish()
         if self.lost:
             raise RegionUnwritable(self.path)
 
-    def contexts(self) -> Iterator[tuple[GpuUUID, Bytes]]:
-        """Yield what is known of a context on each GPU; a file keeps it for the next manager."""
+    def context(self, device: int) -> Bytes:
+        """Return what a context takes there; 0 while that is not known."""
+        return Bytes(self.words.limits[device].context_bytes)
+
+    def write_context(self, device: int, size: Bytes) -> None:
+        """Make it say how large a context is; the file keeps it for the next manager."""
+        lib.region_context_store(self.words, device, size)
+        self._publish()
+
+    def _publish(self) -> None:
+        """Make the page say what we say."""
+        lib.region_config_publish(self.words)
+        if self._page is None:
+            return
+        page = self._page.words
         for device, limit in enumerate(self.limits()):
-            yield limit.gpu, Bytes(self.words.limits[device].context_bytes)
-
-    def write_contexts(self, size: Callable[[GpuUUID], Bytes]) -> None:
-        """Make it say how large a context is, where that is known."""
-        known = {device: size(limit.gpu) for device, limit in enumerate(self.limits())}
-        for words in self._copies():
-            for device, context in known.items():
-                if context:
-                    lib.region_context_store(words, device, context)
-            lib.region_config_publish(words)
-
-    def _copies(self) -> Iterator[Any]:
-        """Yield ours, and the page."""
-        yield self.words
-        if self._page is not None:
-            yield self._page.words
+            _store_limit(page, device, limit)
+            lib.region_context_store(page, device, self.words.limits[device].context_bytes)
+            if device >= page.device_count:
+                lib.region_device_add(page, gpu_bytes(limit.gpu))
+        lib.region_config_publish(page)
 
 
 def withdrawn(gpu: GpuUUID) -> Limit:

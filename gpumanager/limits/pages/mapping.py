@@ -12,7 +12,6 @@ person to look at.
 
 import errno
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +47,7 @@ class RegionBroken(GpuManagerError):
 @dataclass(frozen=True, slots=True)
 class StructLayout:
     """One kind of region, and the file by which it is found. mode: of that file. beyond: bytes that
-    may lie behind the struct."""
+    lie behind the struct."""
 
     name: str
     struct: str
@@ -62,9 +61,8 @@ class StructLayout:
         return ffi.sizeof(self.struct)
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Return those of the file: without and with what may lie behind the struct."""
-        return self.size, self.size + self.beyond
+    def file_size(self) -> int:
+        return self.size + self.beyond
 
     def check(self, words: Any, path: Path) -> None:
         """Raises RegionBroken unless `words` begins as every region of this layout does."""
@@ -86,12 +84,17 @@ class MappedStruct:
         self, descriptor: int, layout: StructLayout, path: Path, *, resident: bool
     ) -> None:
         found = os.fstat(descriptor).st_size
-        if found not in layout.sizes:
-            raise RegionBroken(path, f"has {found} bytes, not {layout.size}")
+        if found != layout.file_size:
+            raise RegionBroken(path, f"has {found} bytes, not {layout.file_size}")
         self._address = lib.mapping_open(descriptor, found, resident)
         if self._address == ffi.NULL:
             raise RegionUnreadable(path, OSError(ffi.errno, os.strerror(ffi.errno)))
         self.words: Any = ffi.cast(f"{layout.struct} *", self._address)
+        try:
+            layout.check(self.words, path)
+        except RegionBroken:
+            self.close()
+            raise
 
     @property
     def lost(self) -> bool:
@@ -148,11 +151,6 @@ def open_region(path: Path, *, writable: bool) -> int:
         return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError as error:
         raise RegionUnreadable(path, error) from error
-
-
-def close_all(descriptors: Iterable[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def begin(words: Any, layout: StructLayout) -> None:

@@ -11,9 +11,8 @@ no process has another, it is known to be a memfd; only then is it looked at and
 
 import fcntl
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -44,14 +43,6 @@ class Identity(NamedTuple):
     inode: int
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """descriptor: None where no process gave it back. forbidden: one could not be looked at."""
-
-    descriptor: int | None
-    forbidden: bool = False
-
-
 def create(size: int) -> int:
     """Return a new one, all zeros. Raises OSError."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
@@ -80,20 +71,15 @@ def open_again(descriptor: int, *, writable: bool = True) -> int:
     return os.open(f"/proc/self/fd/{descriptor}", flags)
 
 
-def find(pids: Iterator[int], wanted: Identity, sizes: Collection[int]) -> Found:
-    """Take it back from the first of these processes that has it open."""
-    forbidden = False
+def find(pids: Iterator[int], wanted: Identity, size: int) -> int | None:
+    """Take it back from the first of these processes that has it open, and lets us look."""
     for pid in pids:
-        try:
+        with suppress(OSError):  # it has ended, or may not be looked at
             for link in islice(_links(pid), MOST_MEMFDS):
-                descriptor = _taken(link, wanted, sizes)
+                descriptor = _taken(link, wanted, size)
                 if descriptor is not None:
-                    return Found(descriptor)
-        except PermissionError:
-            forbidden = True
-        except OSError:
-            continue  # it has ended
-    return Found(None, forbidden)
+                    return descriptor
+    return None
 
 
 def mapped(pid: int, wanted: Identity) -> bool:
@@ -124,7 +110,7 @@ def _links(pid: int) -> Iterator[str]:
                     yield entry.path
 
 
-def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
+def _taken(link: str, wanted: Identity, size: int) -> int | None:
     """Open what it refers to, if that is the memory we look for."""
     with suppress(FileNotFoundError), ExitStack() as held_open:
         held = os.open(link, os.O_PATH | os.O_CLOEXEC)
@@ -134,7 +120,7 @@ def _taken(link: str, wanted: Identity, sizes: Collection[int]) -> int | None:
         if _mount(held) != _mount(own):
             return None
         found = os.fstat(held)
-        if (found.st_dev, found.st_ino) != wanted or found.st_size not in sizes:
+        if (found.st_dev, found.st_ino) != wanted or found.st_size != size:
             return None
         descriptor = open_again(held)
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS == SEALS:

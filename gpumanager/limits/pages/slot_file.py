@@ -27,7 +27,7 @@ from gpumanager.limits.pages.mapping import (
     write_whole,
 )
 from gpumanager.limits.pages.sealed_memory import Identity
-from gpumanager.limits.processes import Process, find
+from gpumanager.limits.processes import Process, find, runs_in
 from gpumanager.names import BOOKS_NAME
 from vcuda_shim._shim import lib
 
@@ -129,10 +129,7 @@ class SlotFile:
     def living(self) -> Iterator[Process]:
         """Yield the processes with a slot whose programs have not ended."""
         for process in self.rows.values():
-            found = find(process.pid)
-            if found == process and (
-                found.stack == process.stack or 0 in (found.stack, process.stack)
-            ):
+            if runs_in(process.stack, process):
                 yield process
 
     def _head(self) -> bytes:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.limits.pages.books import Books
-from gpumanager.limits.processes import Process, Watcher, find, stack_of
+from gpumanager.limits.processes import Process, Watcher, runs_in
 from gpumanager.limits.socket.protocol import Hello, HelloRefused
 from vcuda_shim._shim import lib
 
@@ -30,12 +30,6 @@ class TakenSlot:
     slot: int
     stack: int
     adopted: bool = False
-
-    def runs_in(self, process: Process) -> bool:
-        """Return whether the program that took it runs in its process yet, as far as stacks
-        tell."""
-        stack = stack_of(process)
-        return stack == self.stack or 0 in (stack, self.stack)
 
 
 class SlotTable:
@@ -66,8 +60,8 @@ class SlotTable:
         for slot, owner in self._books.recorded_owners():
             if owner is None or owner in self._taken or not is_ours(owner):
                 self._books.free(slot)
-            elif self._watcher.watch(owner, self.leave):
-                self._taken[owner] = TakenSlot(slot, stack_of(owner), adopted=True)
+            elif found := self._watcher.watch(owner, self.leave):
+                self._taken[owner] = TakenSlot(slot, found.stack, adopted=True)
             else:
                 left.append((slot, owner))
         for slot, owner in left:
@@ -151,10 +145,7 @@ class SlotTable:
         What a program held went with it, though its process may run another one by now.
         """
         for process, taken in list(self._taken.items()):
-            found = find(process.pid)
-            if found != process or (
-                found.stack != taken.stack and 0 not in (found.stack, taken.stack)
-            ):
+            if not runs_in(taken.stack, process):
                 self._watcher.forget(process)
                 self.leave(process)
 

@@ -1,19 +1,20 @@
 """The socket of one allocation: from a connection to a HELLO, whatever the other side does.
 
 Anything in the container can connect, so everything is bounded: the time one caller has, the bytes
-it may send, the callers at once and in a second, the work done before the loop sees other sockets,
-the lines in the log. Callers beyond the bound wait in the kernel's queue; those that come too often
-are told so, a few at a time. A handshake usually needs no second look: the HELLO is there when the
-connection is, and is answered on the spot.
+it may send, the callers at once and in a second, the lines in the log. Callers beyond the bound
+wait in the kernel's queue; those that come too often are told so, a few at a time.
+
+Each connection has a task. A process may keep its connection to ask again: its task then waits
+for as long as the process lives, and is no caller meanwhile.
 """
 
 import asyncio
-import errno
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from errno import EAGAIN
 from pathlib import Path
 from typing import Final
 
@@ -38,13 +39,15 @@ CALLS_PER_SECOND: Final = 500
 CALLS_AT_ONCE: Final = 4096
 """As many processes as have slots may begin in a moment, and ask a few times each."""
 BATCH: Final = 16
+"""Callers refused for calling too often, before a pause."""
 PAUSE_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
 
-TOO_OFTEN: Final = HelloRefused(errno.EAGAIN, f"more than {CALLS_PER_SECOND} calls a second")
+TOO_OFTEN: Final = HelloRefused(EAGAIN, f"more than {CALLS_PER_SECOND} calls a second")
 
-Answer = Callable[[socket.socket, Greeting], Coroutine[None, None, None] | None]
-"""Answers, at once or in what it returns; the listener closes the connection after it."""
+Answer = Callable[[socket.socket, Greeting], Awaitable[Callable[[], None] | None]]
+"""Answers one greeting. Returns None if the connection is to be closed; else what to call once its
+process asks on, or has closed it."""
 
 
 class SocketPathTooLong(GpuManagerError):
@@ -88,179 +91,94 @@ class SocketListener:
         descriptors: Descriptors | None = None,
         said: RepeatedLog | None = None,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.deadline_seconds = deadline_seconds
-        self.descriptors = descriptors or Descriptors()
+        self._loop = asyncio.get_running_loop()
+        self._deadline_seconds = deadline_seconds
+        self._descriptors = descriptors or Descriptors()
         self._said = said or RepeatedLog(log, str(directory))
         self._calls = TokenBucket(CALLS_PER_SECOND, CALLS_AT_ONCE)
-        self._directory = directory
         self._answer = answer
-        self._callers: set[Caller] = set()
-        self._pause: asyncio.TimerHandle | None = None
-        self._listening = False
-        self._socket = bind(directory)
-        self._listen()
+        self._callers = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        listening = bind(directory)
+        self._run(self._accept(listening), listening)
 
     def close(self) -> None:
-        self._stop_listening()
-        self._socket.close()
-        for caller in list(self._callers):
-            caller.close()
+        for task in self._tasks:
+            task.cancel()
 
-    def _listen(self) -> None:
-        self._pause = None
-        self._listening = True
-        self.loop.add_reader(self._socket.fileno(), self._accept)
+    def _run(self, coroutine: Coroutine[None, None, None], connection: socket.socket) -> None:
+        """Run it, and then close the connection."""
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: connection.close())
 
-    def _stop_listening(self) -> None:
-        self._listening = False
-        self.loop.remove_reader(self._socket.fileno())
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-
-    def _accept(self) -> None:
-        crowded = False
-        for _ in range(BATCH):
-            if len(self._callers) >= self.descriptors.callers:
-                self._stop_listening()  # until one of them leaves
-                return
-            if not self.descriptors.may_wait(len(self._callers)):
-                self._rest()
-                return
+    async def _accept(self, listening: socket.socket) -> None:
+        refused = 0
+        while True:
+            await asyncio.sleep(0)  # else a flood would never wait
+            if not self._descriptors.may_wait(self._callers):
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
             try:
-                connection, _address = self._socket.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                break
+                connection, _address = await self._loop.sock_accept(listening)
+            except ConnectionAbortedError:
+                continue
             except OSError as error:  # out of descriptors or memory
                 self._said.say(logging.WARNING, "accept", f"cannot accept: {error.strerror}")
-                self._rest()
-                return
-            received = _receive(connection, HELLO_SIZE)
-            if self._calls.take(self.loop.time()):
-                self._serve(connection, received)
-            else:
-                crowded = True
-                self._refuse(connection)
-        if crowded:
-            self._rest()
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if self._may_call(connection):
+                self._run(self._serve(connection), connection)
+                continue
+            connection.close()
+            refused += 1
+            if refused % BATCH == 0:
+                await asyncio.sleep(PAUSE_SECONDS)
 
-    def _refuse(self, connection: socket.socket) -> None:
+    def _may_call(self, connection: socket.socket) -> bool:
         """Refuse one that calls too often, whatever it wants."""
+        if self._calls.take(self._loop.time()):
+            return True
         self._said.say(logging.INFO, TOO_OFTEN.reason, f"refused: {TOO_OFTEN.reason}")
-        with connection, suppress(OSError):
+        with suppress(OSError):
             connection.send(refusal(TOO_OFTEN), socket.MSG_DONTWAIT)
+        return False
 
-    def _rest(self) -> None:
-        self._stop_listening()
-        self._pause = self.loop.call_later(PAUSE_SECONDS, self._listen)
+    def _count(self, callers: int) -> None:
+        self._callers += callers
+        self._descriptors.callers_now += callers
 
-    def serve_again(self, connection: socket.socket) -> None:
-        """Serve a connection that its process has kept and now asks on, or has closed.
+    async def _serve(self, connection: socket.socket) -> None:
+        """Answer it, again and again while its process keeps it."""
+        received = b""
+        with suppress(OSError):
+            while True:
+                self._count(1)
+                try:
+                    greeting = await self._greeting(connection, received)
+                    release = await self._answer(connection, greeting) if greeting else None
+                finally:
+                    self._count(-1)
+                if release is None:
+                    return
+                try:
+                    received = await self._loop.sock_recv(connection, HELLO_SIZE)
+                finally:
+                    release()
+                if not received or not self._may_call(connection):
+                    return
+                if not self._descriptors.may_wait(self._callers) and len(received) < HELLO_SIZE:
+                    return
 
-        There is no wait for the rest of a HELLO where callers have to wait to be accepted.
-        """
-        received = _receive(connection, HELLO_SIZE)
-        if not received:
-            connection.close()
-        elif not self._calls.take(self.loop.time()):
-            self._refuse(connection)
-        elif len(received) == HELLO_SIZE or self.descriptors.may_wait(len(self._callers)):
-            self._serve(connection, received)
-        else:
-            connection.close()
-
-    def _serve(self, connection: socket.socket, received: bytes | None) -> None:
-        """Answer on the spot the connections that have sent HELLO; the others become callers."""
-        greeting = parse_hello(received) if received else None
-        if greeting is not None:
-            self.answer(connection, greeting)
-        elif received is None or received:
-            connection.setblocking(False)
-            Caller(connection, self, received or b"").wait()
-        else:
-            connection.close()
-
-    def answer(self, connection: socket.socket, greeting: Greeting) -> None:
-        """Answer and close the connection, now or later."""
-        rest = None
-        try:
-            rest = self._answer(connection, greeting)
-        finally:
-            if rest is None:
-                connection.close()
-        if rest is not None:
-            connection.setblocking(False)
-            Caller(connection, self).wait_for(rest)
-
-    def enter(self, caller: "Caller") -> None:
-        self._callers.add(caller)
-        self.descriptors.callers_now += 1
-
-    def forget(self, caller: "Caller") -> None:
-        if caller in self._callers:
-            self._callers.discard(caller)
-            self.descriptors.callers_now -= 1
-        if not self._listening and self._pause is None and self._socket.fileno() >= 0:
-            self._listen()
-
-
-class Caller:
-    """A connection that takes its time: for its HELLO, or for the answer."""
-
-    def __init__(
-        self, connection: socket.socket, listener: SocketListener, received: bytes = b""
-    ) -> None:
-        self._connection = connection
-        self._listener = listener
-        self._received = received
-        self._deadline: asyncio.TimerHandle | None = None
-        self._answering: asyncio.Task[None] | None = None
-        listener.enter(self)
-
-    def wait(self) -> None:
-        """Wait for the rest of its HELLO."""
-        loop = self._listener.loop
-        self._deadline = loop.call_later(self._listener.deadline_seconds, self.close)
-        loop.add_reader(self._connection.fileno(), self._read)
-
-    def wait_for(self, answer: Coroutine[None, None, None]) -> None:
-        self._answering = self._listener.loop.create_task(answer)
-        self._answering.add_done_callback(lambda _: self.close())
-
-    def close(self) -> None:
-        self._stop_waiting()
-        if self._answering is not None:
-            self._answering.cancel()
-        self._connection.close()
-        self._listener.forget(self)
-
-    def _read(self) -> None:
-        received = _receive(self._connection, HELLO_SIZE - len(self._received))
-        if received is None:
-            return
-        if not received:
-            self.close()
-            return
-        self._received += received
-        greeting = parse_hello(self._received)
-        if greeting is not None:
-            self._stop_waiting()
-            self._listener.forget(self)
-            self._listener.answer(self._connection, greeting)
-
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-            self._listener.loop.remove_reader(self._connection.fileno())
-
-
-def _receive(connection: socket.socket, size: int) -> bytes | None:
-    """Return what has come: None where that is nothing yet, b"" where nothing will."""
-    try:
-        return connection.recv(size, socket.MSG_DONTWAIT)
-    except BlockingIOError:
+    async def _greeting(self, connection: socket.socket, received: bytes) -> Greeting | None:
+        """Return what it begins with; None for one that has gone, or is late."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._deadline_seconds):
+                while (greeting := parse_hello(received)) is None:
+                    part = await self._loop.sock_recv(connection, HELLO_SIZE - len(received))
+                    if not part:
+                        return None
+                    received += part
+                return greeting
         return None
-    except OSError:
-        return b""

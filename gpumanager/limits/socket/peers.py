@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from gpumanager.ids import AllocationID
-from gpumanager.limits.processes import Process, find
+from gpumanager.limits.processes import Process
 from gpumanager.limits.socket.protocol import HelloRefused, welcome
 
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid
@@ -28,7 +28,7 @@ def peer_pid(connection: socket.socket) -> int:
 
 
 class PeerCheck(Protocol):
-    """Knows the pod of each process. Asked in the loop for every HELLO: it must not wait."""
+    """Knows the pod of each process. Asked in the loop, for every HELLO: it must not wait."""
 
     def other_pod(self, allocation: AllocationID, process: Process) -> str | None:
         """Return None for a process that is not known to be another pod's; else that pod, in words.
@@ -56,18 +56,6 @@ def refuse_other_pod(
 ) -> HelloRefused | None:
     reason = peers.other_pod(allocation, process) if peers else None
     return HelloRefused(errno.EACCES, reason) if reason else None
-
-
-def refuse_observer(
-    peers: PeerCheck | None, allocation: AllocationID, pid: int
-) -> HelloRefused | None:
-    """Refuse a caller that takes no slot if it is of another pod. pid: 0 where we cannot see it."""
-    if peers is None or pid == 0:
-        return None
-    process = find(pid)
-    if process is None:
-        return HelloRefused(errno.ESRCH, "the process has ended")
-    return refuse_other_pod(peers, allocation, process)
 
 
 def send_welcome(connection: socket.socket, slot: int, descriptors: Sequence[int]) -> bool:

@@ -18,20 +18,10 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What HTTP/2, and so gRPC, begins with (RFC 9113, 3.4)."""
 
 _MAGIC: Final[bytes] = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
-_PROGRAM: Final[int] = ffi.offsetof("struct vcuda_hello", "program")
 
 
-_HEAD: Final[Any] = ffi.new(
-    "struct vcuda_hello *",
-    {
-        "magic": lib.VCUDA_PROTOCOL_MAGIC,
-        "version": lib.VCUDA_PROTOCOL_VERSION,
-        "kind": lib.VCUDA_HELLO,
-        "region_abi": lib.VCUDA_REGION_ABI,
-    },
-)
-_OURS: Final = bytes(ffi.buffer(_HEAD))[: ffi.offsetof("struct vcuda_hello", "flags")]
-"""What a HELLO of our own version begins with."""
+OLD_SHIM: Final = "the shim in this container is older than its books: start the container again"
+"""It wants the configuration handed to it; since then shims open that by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +29,14 @@ class Hello:
     """A caller that speaks as we do.
 
     observer: only reads, needs no slot. measure: wants to be measured first. pid: its own view.
-    keep: it has a slot and has lost its descriptors. opens_config: it opens the configuration by
-    itself, as shims do that came after those that were handed it. persistent: it has more to ask on
-    this connection, later.
+    keep: it has a slot and has lost its descriptors. persistent: it has more to ask on this
+    connection, later.
     """
 
     observer: bool
     measure: bool
     pid: int
-    program: str
     keep: bool = False
-    opens_config: bool = False
     persistent: bool = False
 
 
@@ -81,21 +68,20 @@ def parse_hello(received: bytes) -> Greeting | None:
     if len(received) < HELLO_SIZE:
         return None
     hello: Any = ffi.from_buffer("struct vcuda_hello *", received)
-    if not received.startswith(_OURS):
-        spoken = (hello.version, hello.kind, hello.region_abi)
-        ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
+    spoken = (hello.version, hello.kind, hello.region_abi)
+    ours = (lib.VCUDA_PROTOCOL_VERSION, lib.VCUDA_HELLO, lib.VCUDA_REGION_ABI)
+    if spoken != ours:
         words = "protocol {}, message {}, layout {}"
         reason = f"shim: {words.format(*spoken)}; manager: {words.format(*ours)}"
         return HelloRefused(errno.EPROTO, reason)
     flags = hello.flags
-    program = received[_PROGRAM:].partition(b"\0")[0].decode(errors="replace")
+    if not flags & lib.VCUDA_HELLO_OPENS_CONFIG:
+        return HelloRefused(errno.EPROTO, OLD_SHIM)
     return Hello(
         bool(flags & lib.VCUDA_HELLO_OBSERVER),
         bool(flags & lib.VCUDA_HELLO_MEASURE),
         hello.pid,
-        program,
         bool(flags & lib.VCUDA_HELLO_KEEP),
-        bool(flags & lib.VCUDA_HELLO_OPENS_CONFIG),
         bool(flags & lib.VCUDA_HELLO_PERSISTENT),
     )
 

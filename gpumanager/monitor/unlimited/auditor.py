@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
+from operator import is_
 from typing import Final
 
 from gpumanager.gpu.health.reports import NodeEvent
@@ -105,6 +106,8 @@ class Auditor:
         self._names = names
         self._commands = commands
         self._looks: dict[Key, int] = {}
+        self._looked_at: tuple[object, object] = (None, None)
+        """The containers and residents of the last audit."""
         self._mismatched: frozenset[tuple[str, Process]] = frozenset()
         self._ending: dict[Process, asyncio.Task[None]] = {}
         self.tally = Tally()
@@ -115,6 +118,10 @@ class Auditor:
         """Audit a snapshot. What the driver was not asked, or did not answer, proves nothing."""
         if not (snapshot.asked and snapshot.answered):
             return
+        looked_at = (snapshot.containers, snapshot.residents)
+        if not self._looks and all(map(is_, looked_at, self._looked_at)):
+            return  # nothing was wrong, and nothing has moved
+        self._looked_at = looked_at
         found = [
             one
             if one.pod is None or (one.owner and one.owner.uid == one.pod)

@@ -1,4 +1,4 @@
-"""Keeps a server's certificate fresh: polls its source.
+"""Keeps a server's certificate fresh: polls its source, which is files or our own CA.
 
 If the source fails, the current certificate stays in use. Open connections keep the certificate
 they began with. Only a working certificate replaces the current one.
@@ -8,11 +8,14 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.scheduler.certificates.sources import CertificateSource
+from gpumanager.kube.errors import NOT_UNDERSTOOD
+from gpumanager.scheduler.certificates.own_ca import OwnCertificate
 from gpumanager.scheduler.certificates.x509 import CertificateTrouble, KeyPair, read_certificate
 
 log = logging.getLogger(__name__)
@@ -20,8 +23,29 @@ log = logging.getLogger(__name__)
 PERIOD: Final = 10.0
 FIRST_PERIOD: Final = 2.0
 """Seconds between two refreshes, and while there is nothing to serve with."""
-LATE_PART_OF_LIFE: Final = 5 / 6
-"""How much of its life may be over before a warning is logged that nothing new came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """PEM files. One that was changed just before the other does not fit it, for a moment.
+
+    callers: with the CAs of client certificates; None: clients need none.
+    """
+
+    certificate: Path
+    key: Path
+    callers: Path | None = None
+
+    async def fetch(self, _now: datetime) -> KeyPair:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> KeyPair:
+        try:
+            callers = self.callers.read_bytes() if self.callers else None
+            return KeyPair(self.certificate.read_bytes(), self.key.read_bytes(), callers)
+        except OSError as error:
+            cause = f"{error.filename}: cannot be read: {error.strerror}"
+            raise CertificateTrouble(cause) from error
 
 
 class Keeper:
@@ -29,7 +53,7 @@ class Keeper:
 
     def __init__(
         self,
-        source: CertificateSource,
+        source: Files | OwnCertificate,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._source = source
@@ -37,7 +61,6 @@ class Keeper:
         self._identity: KeyPair | None = None
         self._context: ssl.SSLContext | None = None
         self._reported = ""
-        self._late: KeyPair | None = None
         self.first = asyncio.Event()
         """Set when there is something to serve with."""
 
@@ -60,37 +83,21 @@ class Keeper:
 
     async def begin(self) -> None:
         """Take what the source has now; raises GpuManagerError where that cannot be served with."""
-        await self._take(self._clock())
+        identity = await self._source.fetch(self._clock())
+        if identity != self._identity:
+            read = read_certificate(identity.certificate)
+            self._context = await asyncio.to_thread(identity.context)
+            self._identity = identity
+            names = ", ".join(sorted(read.names)) or "nobody"
+            log.info("serving with a certificate for %s until %s", names, f"{read.not_after:%F}")
         self.first.set()
 
     async def refresh(self) -> None:
-        """Take what the source has now; log an error, and a late renewal, once each."""
-        now = self._clock()
+        """Take what the source has now; log an error once."""
         try:
-            await self._take(now)
+            await self.begin()
             self._reported = ""
-        except (GpuManagerError, KeyError, TypeError, AttributeError, ValueError) as error:
+        except (GpuManagerError, *NOT_UNDERSTOOD) as error:
             text = f"{type(error).__name__}: {error}"
             log.log(logging.DEBUG if text == self._reported else logging.WARNING, "%s", text)
             self._reported = text
-        if self._context is not None:
-            self.first.set()
-            if self._identity is not None and self._late is not self._identity:
-                served = read_certificate(self._identity.certificate)
-                if served.life_over(now) >= LATE_PART_OF_LIFE:
-                    log.warning("%s has not been renewed yet", _about(self._identity))
-                    self._late = self._identity
-
-    async def _take(self, now: datetime) -> None:
-        identity = await self._source.fetch(now)
-        if identity != self._identity:
-            about = _about(identity)
-            self._context = await asyncio.to_thread(identity.context)
-            self._identity = identity
-            log.info("serving with %s", about)
-
-
-def _about(identity: KeyPair) -> str:
-    read = read_certificate(identity.certificate)
-    names = ", ".join(sorted(read.names)) or "nobody"
-    return f"a certificate for {names} until {read.not_after:%F}"

@@ -3,14 +3,14 @@
 Certificates are valid from an hour ago, because clocks differ.
 """
 
-import re
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,8 +21,6 @@ from gpumanager.errors import GpuManagerError
 
 BACKDATED: Final = timedelta(hours=1)
 LONGEST_NAME: Final = 64
-_HASH: Final = hashes.SHA256()
-_BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class CertificateTrouble(GpuManagerError):
@@ -80,36 +78,37 @@ class CertificateSummary:
 
 def make_authority(now: datetime, life: timedelta) -> KeyPair:
     """Make a CA for certificates of servers, with a common name that no other CA has."""
-    key, serial = ec.generate_private_key(ec.SECP256R1()), x509.random_serial_number()
-    builder = _builder(f"gpu-manager {serial:x}", key, now, now + life, ca=True)
-    builder = builder.serial_number(serial)
-    return _pair(builder.issuer_name(_name(f"gpu-manager {serial:x}")).sign(key, _HASH), key)
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name(f"gpu-manager {uuid4().hex}")
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    end = now + life
+    return _sign(name, key, (name, key), (now, end), {constraints: True, usage: True})
 
 
 def issue(authority: KeyPair, names: Sequence[str], now: datetime, life: timedelta) -> KeyPair:
     """Issue a certificate for a server of these DNS names; it expires no later than the CA."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
-    issuer_key = serialization.load_pem_private_key(authority.key, None)
-    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+    signer = serialization.load_pem_private_key(authority.key, None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise CertificateTrouble("the CA's key is not an elliptic curve key")
-    key = ec.generate_private_key(ec.SECP256R1())
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    builder = (
-        _builder(names[0], key, now, min(now + life, issuer.not_valid_after_utc), ca=False)
-        .issuer_name(issuer.subject)
-        .serial_number(x509.random_serial_number())
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_dns_names(names), critical=False)
-        .add_extension(identifier, critical=False)
-    )
-    return _pair(builder.sign(issuer_key, _HASH), key)
-
-
-def make_request(names: Sequence[str]) -> KeyPair:
-    """Make a key and a certificate signing request, which stands in `KeyPair.certificate`."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(names[0]))
-    return _pair(builder.add_extension(_dns_names(names), critical=False).sign(key, _HASH), key)
+    extensions: dict[x509.ExtensionType, bool] = {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]): False,
+        x509.SubjectAlternativeName([x509.DNSName(name) for name in names]): False,
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()): False,
+    }
+    key, end = ec.generate_private_key(ec.SECP256R1()), min(now + life, issuer.not_valid_after_utc)
+    return _sign(_name(names[0]), key, (issuer.subject, signer), (now, end), extensions)
 
 
 def read_certificate(certificate: bytes) -> CertificateSummary:
@@ -129,54 +128,45 @@ def read_certificate(certificate: bytes) -> CertificateSummary:
     )
 
 
-def split_bundle(bundle: bytes) -> tuple[bytes, ...]:
-    """Return each certificate of a PEM text as a PEM text."""
-    return tuple(block + b"\n" for block in _BLOCK.findall(bundle))
-
-
-def _builder(
-    name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime, *, ca: bool
-) -> x509.CertificateBuilder:
-    """Return what all certificates have; the issuer and the serial number are missing."""
-    usage = x509.KeyUsage(
-        digital_signature=not ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=ca,
-        crl_sign=ca,
-        encipher_only=False,
-        decipher_only=False,
+def unexpired(bundle: bytes, now: datetime) -> bytes:
+    """Return those certificates of a PEM text that have not expired."""
+    found = x509.load_pem_x509_certificates(bundle)
+    texts = (
+        one.public_bytes(serialization.Encoding.PEM)
+        for one in found
+        if one.not_valid_after_utc > now
     )
-    public = key.public_key()
-    length = 0 if ca else None
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .public_key(public)
-        .not_valid_before((now - BACKDATED).astimezone(UTC))
-        .not_valid_after(end.astimezone(UTC))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=length), critical=True)
-        .add_extension(usage, critical=True)
-    )
+    return b"".join(texts)
 
 
-def _pair(
-    made: x509.Certificate | x509.CertificateSigningRequest, key: ec.EllipticCurvePrivateKey
+def _sign(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey],
+    life: tuple[datetime, datetime],
+    extensions: Mapping[x509.ExtensionType, bool],
 ) -> KeyPair:
+    """extensions: and whether they are critical."""
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[0])
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before((life[0] - BACKDATED).astimezone(UTC))
+        .not_valid_after(life[1].astimezone(UTC))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    for extension, critical in extensions.items():
+        builder = builder.add_extension(extension, critical=critical)
     text = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
+    made = builder.sign(issuer[1], hashes.SHA256())
     return KeyPair(made.public_bytes(serialization.Encoding.PEM), text)
 
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:LONGEST_NAME])])
-
-
-def _dns_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])

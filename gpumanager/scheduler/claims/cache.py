@@ -25,14 +25,13 @@ from gpumanager.kube.claims import (
     requested,
 )
 from gpumanager.kube.client import KubeClient
-from gpumanager.kube.informer import Informer
+from gpumanager.kube.informer import Informer, ObjectStore
 from gpumanager.kube.pod import PodView
 from gpumanager.names import CLAIM_DRIVER
 from gpumanager.placement.preference import DEFAULT, Preference, read_preference
 from gpumanager.placement.values import FreeGpu, Request
 from gpumanager.scheduler.node import NOTHING_OFFERED, ClaimHolder, Offered
 from gpumanager.scheduler.scoring.pod_shape import NO_PREFERENCE, PodShape, claim_shape_of
-from gpumanager.scheduler.watching import ObjectStore
 from gpumanager.supervisor import SkippedErrors, Start
 from gpumanager.units import CORES_PER_GPU
 
@@ -65,7 +64,7 @@ class ClaimCache:
         self._preference = preference
         self._on: dict[str, dict[str, tuple[AllocatedDevice, ...]]] = {}
         """What claims hold, by node and claim."""
-        self.stores = {
+        self.stores: dict[str, ObjectStore[Any]] = {
             "resource slices": ObjectStore(f"{API}/resourceslices", read_slice, self._slice),
             "resource claims": ObjectStore(f"{API}/resourceclaims", read_asking_claim, self._claim),
             "device classes": ObjectStore(f"{API}/deviceclasses", read_class),

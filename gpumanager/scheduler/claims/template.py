@@ -9,9 +9,9 @@ webhook writes nothing but its patch.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
 
 from gpumanager.kube.vcuda_config import API_VERSION, KIND, UNUSED
 from gpumanager.names import (
@@ -51,8 +51,7 @@ WISHES: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RequestShape:
+class RequestShape(NamedTuple):
     """One request of the claim. name: of the container that is given it.
 
     cores: percent of a GPU, or 100 for each whole one. blocks: of 256 MiB; of a whole GPU what each
@@ -85,8 +84,8 @@ class ClaimShape:
     """
 
     requests: tuple[RequestShape, ...]
-    parameters: tuple[tuple[str, str], ...] = ()
-    wishes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    wishes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tiers: bool = False
 
     @classmethod
@@ -98,18 +97,17 @@ class ClaimShape:
         tiers: bool = False,
     ) -> Self:
         """Return the claim of a pod with these annotations."""
-        parameters = (
-            (field, str(annotations[key]).strip())
-            for key, field in PARAMETERS.items()
-            if key in annotations
-        )
+        said = {field: annotations[key] for key, field in PARAMETERS.items() if key in annotations}
         listed = {
             field: {word.strip() for word in str(annotations.get(key, "")).split(",")} - {""}
             for key, field in WISHES.items()
         }
-        wishes = ((field, tuple(sorted(words))) for field, words in listed.items() if words)
-        tiers = tiers and any(one.is_share for one in requests)
-        return cls(requests, tuple(parameters), tuple(wishes), tiers)
+        return cls(
+            requests,
+            {field: str(value).strip() for field, value in said.items()},
+            {field: sorted(words) for field, words in listed.items() if words},
+            tiers and any(one.is_share for one in requests),
+        )
 
     @property
     def name(self) -> str:
@@ -120,9 +118,9 @@ class ClaimShape:
     def text(self) -> str:
         """As the annotation has it."""
         content = {
-            "requests": [[one.name, one.cores, one.blocks] for one in self.requests],
-            "parameters": dict(self.parameters),
-            "wishes": {field: list(words) for field, words in self.wishes},
+            "requests": self.requests,
+            "parameters": self.parameters,
+            "wishes": self.wishes,
             **({"tiers": True} if self.tiers else {}),
         }
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -139,7 +137,7 @@ class ClaimShape:
 
     def template(self, namespace: str) -> dict[str, Any]:
         """Return the object to create."""
-        selectors = _selectors(dict(self.wishes))
+        selectors = _selectors(self.wishes)
         requests = [_request(one, selectors, tiers=self.tiers) for one in self.requests]
         devices: dict[str, Any] = {"requests": requests}
         if self.parameters:
@@ -169,73 +167,63 @@ def read_shape(text: str) -> ClaimShape:
     fields = (*PARAMETERS.values(), UNUSED)  # the template is named after all that stands there
     try:
         content = json.loads(text)
+        said, wishes = content["parameters"], content["wishes"]
         shape = ClaimShape(
-            tuple(RequestShape(*_row(row)) for row in content["requests"]),
-            tuple(
-                (field, str(content["parameters"][field]))
-                for field in fields
-                if field in content["parameters"]
-            ),
-            tuple(
-                (field, tuple(str(word) for word in content["wishes"][field]))
-                for field in WISHES.values()
-                if field in content["wishes"]
-            ),
+            tuple(RequestShape(*row) for row in content["requests"]),
+            {field: str(said[field]) for field in fields if field in said},
+            {field: [*map(str, wishes[field])] for field in WISHES.values() if field in wishes},
             content.get("tiers") is True,
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is not what the webhook writes: {error!r}") from None
     if not 1 <= len(shape.requests) <= MOST_REQUESTS:
         raise ValueError(f"it has {len(shape.requests)} requests; a claim has 1 to {MOST_REQUESTS}")
-    if not dict(shape.parameters).get("coreLimit", "0").isdigit():
+    for one in shape.requests:
+        if not isinstance(one.name, str) or not _NAME.fullmatch(one.name):
+            raise ValueError(f"{str(one.name)[:80]!r} names no request")
+        if {type(one.cores), type(one.blocks)} != {int} or one.cores < 1 or one.blocks < 0:
+            raise ValueError(f"{one.name}: {str(one)[:80]} is no amount")
+    if not shape.parameters.get("coreLimit", "0").isdigit():
         raise ValueError("its coreLimit is no number")
     return shape
 
 
-def _row(row: Any) -> tuple[str, int, int]:
-    name, cores, blocks = row
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{str(name)[:80]!r} names no request")
-    if type(cores) is not int or type(blocks) is not int or cores < 1 or blocks < 0:
-        raise ValueError(f"{name}: {str(row)[:80]} is no amount")
-    return name, cores, blocks
-
-
-def _request(one: RequestShape, selectors: tuple[str, ...], *, tiers: bool) -> dict[str, Any]:
+def _request(one: RequestShape, selectors: list[str], *, tiers: bool) -> dict[str, Any]:
     asked: dict[str, Any] = {
         "deviceClassName": CLAIM_DEVICE_CLASS,
         "allocationMode": "ExactCount",
         "count": one.gpus,
     }
+    memory = f"{one.blocks * MEMORY_BLOCK >> 20}Mi"
     if one.is_share:
-        memory = f"{one.blocks * MEMORY_BLOCK >> 20}Mi"
         asked["capacity"] = {"requests": {CAPACITY_CORES: str(one.cores), CAPACITY_MEMORY: memory}}
     elif one.blocks:  # no capacity asked is a whole GPU; the two lines' memory is what it must have
-        needed = f"quantity('{one.blocks * MEMORY_BLOCK >> 20}Mi')"
-        memory = f"device.capacity['{CLAIM_DRIVER}'].memory"
-        selectors = (*selectors, f"{memory}.compareTo({needed}) >= 0")
+        size = f"device.capacity['{CLAIM_DRIVER}'].memory"
+        selectors = [*selectors, f"{size}.compareTo(quantity('{memory}')) >= 0"]
+
+    def selecting(texts: list[str]) -> dict[str, Any]:
+        cel = [{"cel": {"expression": text}} for text in texts]
+        return {**asked, "selectors": cel} if cel else asked
+
     if one.is_share and tiers:
-        first = {"name": "shared", **_selecting(asked, (IN_USE, *selectors))}
-        alternatives = [first, {"name": "any", **_selecting(asked, selectors)}]
-        return {"name": one.name, "firstAvailable": alternatives}
-    return {"name": one.name, "exactly": _selecting(asked, selectors)}
+        first = {"name": "shared", **selecting([IN_USE, *selectors])}
+        return {
+            "name": one.name,
+            "firstAvailable": [first, {"name": "any", **selecting(selectors)}],
+        }
+    return {"name": one.name, "exactly": selecting(selectors)}
 
 
-def _selecting(asked: dict[str, Any], selectors: tuple[str, ...]) -> dict[str, Any]:
-    cel = [{"cel": {"expression": text}} for text in selectors]
-    return {**asked, "selectors": cel} if cel else asked
-
-
-def _selectors(wishes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _selectors(wishes: Mapping[str, Sequence[str]]) -> list[str]:
     """CEL over the attributes that a node publishes. Words are quoted as JSON, as CEL reads it."""
-    attributes = f"device.attributes['{CLAIM_DRIVER}']"
-    found = []
-    for field, no in (("models", ""), ("notModels", "!")):
-        if words := wishes.get(field):
-            listed = json.dumps([word.lower() for word in words])
-            product = f"{attributes}.productName.lowerAscii()"
-            found.append(f"{no}{listed}.exists(word, {product}.contains(word))")
-    for field, no in (("uuids", ""), ("notUuids", "!")):
-        if words := wishes.get(field):
-            found.append(f"{no}({attributes}.uuid in {json.dumps(list(words))})")
-    return tuple(found)
+    attributes, found = f"device.attributes['{CLAIM_DRIVER}']", []
+    for kind in WISHES.values():
+        if words := wishes.get(kind):
+            no = "!" if kind.startswith("not") else ""
+            if kind.lower().endswith("models"):
+                listed = json.dumps([word.lower() for word in words])
+                product = f"{attributes}.productName.lowerAscii()"
+                found.append(f"{no}{listed}.exists(word, {product}.contains(word))")
+            else:
+                found.append(f"{no}({attributes}.uuid in {json.dumps(list(words))})")
+    return found

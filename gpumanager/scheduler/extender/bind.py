@@ -9,15 +9,19 @@ until the watch shows it; if the pod is bound again meanwhile, it has a second r
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
 
 from gpumanager.gpu.values import Topology
 from gpumanager.ids import PodUID
-from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
+from gpumanager.kube.lease import LeaderElection
 from gpumanager.kube.plan import VERSION
 from gpumanager.kube.pod import ContainerKind, PodView, read_pod
 from gpumanager.names import (
@@ -29,178 +33,143 @@ from gpumanager.names import (
 )
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.node import NodeState
-from gpumanager.scheduler.quota.rules import QuotaCheck
+from gpumanager.scheduler.quota.rules import QuotaRules
 from gpumanager.scheduler.scoring.packing import Packing
-from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
+from gpumanager.scheduler.scoring.pod_shape import PodShape, asking
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import Verdicts
 from gpumanager.scheduler.state import ClusterState
-
-log = logging.getLogger(__name__)
 
 ASSUME_SECONDS: Final = 60.0
 """How long the watch may take to show our own binding."""
 BIND_SECONDS: Final = 8.0
 """For all requests to the API server about one pod; kube-scheduler waits longer."""
-CONFLICT: Final = 409
 
 
-class BindingApi(Protocol):
-    """Calls of the API server that a bind makes; they raise ApiRefused, ApiUnavailable."""
+class NoElection:
+    """One replica, which always leads."""
 
-    async def get(self, path: str) -> Any: ...
-    async def patch(self, path: str, body: Object) -> Any: ...
-    async def create(self, path: str, body: Object) -> Any: ...
+    leads = True
+    remaining = float("inf")
+    holder = "this one"
 
-
-class Leads(Protocol):
-    """Whether this replica leads. remaining: seconds until its lease ends."""
-
-    @property
-    def leads(self) -> bool: ...
-    @property
-    def remaining(self) -> float: ...
-    @property
-    def holder(self) -> str: ...
+    async def run(self) -> None:
+        """There is no Lease to renew."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindRequest:
+class BindRequest(msgspec.Struct, frozen=True):
     """ExtenderBindingArgs."""
 
-    namespace: str
-    name: str
-    uid: PodUID
-    node: str
+    namespace: str = msgspec.field(name="PodNamespace")
+    name: str = msgspec.field(name="PodName")
+    uid: PodUID = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
 
     @property
     def path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class NotBound:
-    """Why a pod was not bound, for kube-scheduler and people. kube-scheduler tries again."""
-
-    message: str
-
-
+@dataclass(slots=True)
 class Binder:
     """Binds pods that ask for GPUs. The pod is taken from the API server, not from a request, which
     may claim anything. asks: what a pod asks for, in this cluster. schedulers: names of the
-    schedulers for which pods are bound; empty: any.
+    schedulers for which pods are bound; empty: any. clock: seconds of assumptions.
 
-    clock: of assumptions. now_ns: nanoseconds since the epoch.
+    What is not bound has a reason, for kube-scheduler and people. kube-scheduler tries again.
     """
 
-    def __init__(
-        self,
-        api: BindingApi,
-        state: ClusterState,
-        verdicts: Verdicts,
-        leadership: Leads,
-        *,
-        rules: QuotaCheck | None = None,
-        asks: Callable[[PodView], PodShape | Refusal | None] = pod_shape_of,
-        schedulers: frozenset[str] = frozenset(),
-        clock: Callable[[], float] = time.monotonic,
-        now_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self._api = api
-        self._state = state
-        self._verdicts = verdicts
-        self._leadership = leadership
-        self._rules = rules or QuotaCheck()
-        self._asks = asks
-        self._schedulers = schedulers
-        self._clock = clock
-        self._now_ns = now_ns
-        self._going: set[PodUID] = set()
+    _api: KubeClient
+    _state: ClusterState
+    _verdicts: Verdicts
+    _election: LeaderElection | NoElection
+    _rules: QuotaRules
+    _asks: Callable[[PodView], PodShape | Refusal | None]
+    _clock: Callable[[], float]
+    _schedulers: frozenset[str] = frozenset()
+    _going: set[PodUID] = field(default_factory=set)
 
-    async def bind(self, request: BindRequest) -> NotBound | None:
-        """Return None once it is bound, or why it is not."""
-        if not self._leadership.leads:
-            leader = self._leadership.holder or "no replica"
-            return NotBound(f"this extender does not lead, {leader} does: try again")
+    async def bind(self, request: BindRequest) -> str:
+        """Return why the pod is not bound; empty once it is."""
+        if not self._election.leads:
+            leader = self._election.holder or "no replica"
+            return f"this extender does not lead, {leader} does: try again"
         if request.uid in self._going:
-            return NotBound("the pod is being bound already: try again")
-        seconds = min(BIND_SECONDS, self._leadership.remaining)
+            return "the pod is being bound already: try again"
+        seconds = min(BIND_SECONDS, self._election.remaining)
         self._going.add(request.uid)
         try:
             async with asyncio.timeout(seconds):
                 return await self._bind(request)
         except TimeoutError:
-            return NotBound(f"the API server did not answer within {seconds:.0f} s: try again")
+            return f"the API server did not answer within {seconds:.0f} s: try again"
         except (ApiRefused, ApiUnavailable) as error:
-            return NotBound(str(error))
+            return str(error)
         except NOT_UNDERSTOOD as error:
-            return NotBound(f"the API server's answer is not understood: {error!r}")
+            return f"the API server's answer is not understood: {error!r}"
         finally:
             self._going.discard(request.uid)
 
-    async def _bind(self, request: BindRequest) -> NotBound | None:
+    async def _bind(self, request: BindRequest) -> str:
         pod = self._state.known.get(request.uid)
         if pod is None or (pod.namespace, pod.name) != (request.namespace, request.name):
             item = await self._api.get(request.path)
-            if refused := _wrong(item, request):
-                return refused
-            pod = read_pod(item)
+            if wrong := _wrong(item, request):
+                return wrong
             if (item.get("spec") or {}).get("nodeName"):
                 return self._already(item, request)
-        bound, ask = self._state.bound.get(pod.uid), self._asks(pod)
-        if bound is not None:
-            return None if bound == request.node else _elsewhere(bound)
+            pod = read_pod(item)
+        if bound := self._state.bound.get(pod.uid):
+            return _elsewhere(bound, request)
+        ask = self._asks(pod)
         if not isinstance(ask, PodShape):
-            return NotBound(
-                str(ask or "the pod asks for no GPU: this extender binds no other pods")
-            )
+            return str(ask or "the pod asks for no GPU: this extender binds no other pods")
         if self._schedulers and pod.scheduler not in self._schedulers:
             ours = ", ".join(sorted(self._schedulers))
-            return NotBound(f"the pod is of scheduler {pod.scheduler!r}: we bind for {ours}")
+            return f"the pod is of scheduler {pod.scheduler!r}: we bind for {ours}"
         return await self._place(request, pod, ask)
 
-    async def _place(self, request: BindRequest, pod: PodView, ask: PodShape) -> NotBound | None:
-        tried_before = self._state.assumed_on(pod.uid, request.node) is not None
-        chosen = self._assume(request, pod, ask)
-        if isinstance(chosen, NotBound):
-            return chosen
+    async def _place(self, request: BindRequest, pod: PodView, ask: PodShape) -> str:
+        state = self._state
+        tried_before = request.node in state.assumed.get(pod.uid, ())
+        node = state.nodes.get(request.node)
+        if node is None:
+            return f"node {request.node} is not known: try again"
+        packing = self._assume(node, pod, ask)
+        if isinstance(packing, Unfit):
+            return f"{packing.phrase} ({node.name}: {packing.detail}): try again"
         try:
-            await self._write(request, pod, chosen)
+            notes = annotations(pod, node.name, node.topology, packing, time.time_ns())
+            await self._write(request, pod, notes)
         except ApiRefused as error:
-            found: NotBound | None = NotBound(str(error))
-            if error.status == CONFLICT:
+            trouble = str(error)
+            if error.status == HTTPStatus.CONFLICT:
                 # Another scheduler has bound the pod, or an earlier attempt of ours did and its
                 # response was lost.
                 item = await self._api.get(request.path)
                 if str(item["metadata"]["uid"]) == request.uid and item["spec"].get("nodeName"):
-                    found = self._already(item, request)
+                    trouble = self._already(item, request)
                 else:
-                    found = _wrong(item, request) or found
-            if isinstance(found, NotBound) and not tried_before:
-                self._state.withdraw(pod.uid, request.node)
-            return found
-        self._state.confirm(pod.uid, request.node)
-        return None
+                    trouble = _wrong(item, request) or trouble
+            if trouble and not tried_before:
+                state.withdraw(pod.uid, request.node)
+            return trouble
+        state.confirm(pod.uid, request.node)
+        return ""
 
-    def _assume(
-        self, request: BindRequest, pod: PodView, ask: PodShape
-    ) -> dict[str, str] | NotBound:
-        """Choose GPUs and assume them, in one step; return the annotations."""
-        node = self._state.nodes.get(request.node)
-        if node is None:
-            return NotBound(f"node {request.node} is not known: try again")
+    def _assume(self, node: NodeState, pod: PodView, ask: PodShape) -> Packing | Unfit:
+        """Choose GPUs and assume them, in one step."""
         check = self._rules.permits(pod, ask)
         if check and (refused := check(node.kind)):
-            return _not_here(node, refused)
-        before = self._state.assumed_on(pod.uid, node.name)
-        packing = before and before.packing
-        if not packing:
-            verdict = self._verdicts.of(ask, (node.name,)).judge.of(node)
+            return refused
+        packing = self._state.assumed_on(pod.uid, node.name)
+        if packing is None:
+            verdict = self._verdicts.of(ask).judge.of(node)
             if isinstance(verdict, Unfit):
-                return _not_here(node, verdict)
+                return verdict
             packing = verdict.packing
         self._state.assume(pod, node.name, ask, packing, self._clock() + ASSUME_SECONDS)
-        return annotations(pod, node.name, node.topology, packing, self._now_ns())
+        return packing
 
     async def _write(self, request: BindRequest, pod: PodView, wanted: dict[str, str]) -> None:
         # What an earlier placing left, and would not be overwritten.
@@ -225,11 +194,11 @@ class Binder:
         }
         await self._api.create(f"{request.path}/binding", binding)
 
-    def _already(self, item: Any, request: BindRequest) -> NotBound | None:
-        """Count a pod that is bound already; return None where it is on the requested node."""
+    def _already(self, item: Any, request: BindRequest) -> str:
+        """Count a pod that is bound already; return why, where it is not on the requested node."""
         node = str(item["spec"]["nodeName"])
         self._state.pod(read_pod(item), node)
-        return None if node == request.node else _elsewhere(node)
+        return _elsewhere(node, request)
 
 
 def annotations(
@@ -263,18 +232,14 @@ def annotations(
     }
 
 
-def _not_here(node: NodeState, why: Unfit) -> NotBound:
-    return NotBound(f"{why.phrase} ({node.name}: {why.detail}): try again")
+def _elsewhere(node: str, request: BindRequest) -> str:
+    return "" if node == request.node else f"the pod is on {node} already"
 
 
-def _elsewhere(node: str) -> NotBound:
-    return NotBound(f"the pod is on {node} already")
-
-
-def _wrong(item: Any, request: BindRequest) -> NotBound | None:
+def _wrong(item: Any, request: BindRequest) -> str:
     uid = str(item["metadata"]["uid"])
     if uid != request.uid:
-        return NotBound(f"{request.namespace}/{request.name} is another pod by now (UID {uid})")
+        return f"{request.namespace}/{request.name} is another pod by now (UID {uid})"
     if item["metadata"].get("deletionTimestamp"):
-        return NotBound(f"{request.namespace}/{request.name} is being deleted")
-    return None
+        return f"{request.namespace}/{request.name} is being deleted"
+    return ""

@@ -74,9 +74,9 @@ def reasons(left: Sequence[Left]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def best(scores: Scores, points: Callable[[str], float | None], most: int = 3) -> tuple[Row, ...]:
-    """Return nodes with the most points, one of each number, and how many have as many."""
-    examples = ((next(iter(names)), len(names)) for _, names in islice(scores, most))
+def best(scores: Scores, points: Callable[[str], float | None]) -> tuple[Row, ...]:
+    """Return nodes with the three highest points, one of each, and how many have as many."""
+    examples = ((next(iter(names)), len(names)) for _, names in islice(scores, 3))
     return tuple(
         {"node": name, "points": points(name) or 0.0, "nodes": count} for name, count in examples
     )

@@ -10,13 +10,14 @@ has not asked for a while, the extender annotates it: a change that makes kube-s
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Final
 
 from gpumanager.ids import PodUID
-from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable, Object
+from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
 from gpumanager.kube.pod import PodView
 from gpumanager.names import ANNOTATION_ROOM_FOUND
 
@@ -31,8 +32,6 @@ NAMES: Final = 1000
 PODS_JUDGED_AT_ONCE: Final = 32
 """Pods judged each time, because one takes as long as a filter."""
 PATCH_SECONDS: Final = 5.0
-GONE: Final = frozenset({404, 409})
-"""The pod is not there any more, or is another by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,47 +45,34 @@ class RefusedPod:
     patience: float
 
 
+@dataclass(slots=True)
 class RefusedPods:
     """Pods to judge again, those first that were refused longest ago. Pure.
 
-    fits: whether a pod would fit one of these nodes now. changes: how many there have been.
-    clock: seconds.
+    fits: whether a pod still waits, and would fit one of these nodes now. changes: how many there
+    have been. clock: seconds.
     """
 
-    def __init__(
-        self,
-        fits: Callable[[PodView, tuple[str, ...]], bool],
-        changes: Callable[[], int],
-        clock: Callable[[], float],
-    ) -> None:
-        self._fits = fits
-        self._changes = changes
-        self._clock = clock
-        self._waiting: dict[PodUID, RefusedPod] = {}
+    _fits: Callable[[PodView, tuple[str, ...]], bool]
+    _changes: Callable[[], int]
+    _clock: Callable[[], float]
+    waiting: dict[PodUID, RefusedPod] = field(default_factory=dict)
 
     def add(self, pod: PodView, names: Iterable[str]) -> None:
         """Keep a pod that fits none of these nodes."""
-        known = self._waiting.pop(pod.uid, None)
+        known = self.waiting.pop(pod.uid, None)
         patience = known.patience if known else FIRST_REQUEUE_SECONDS
         few, now = tuple(islice(names, NAMES)), self._clock()
-        self._waiting[pod.uid] = RefusedPod(pod, few, self._changes(), now, patience)
-        if len(self._waiting) > PODS:
-            del self._waiting[next(iter(self._waiting))]
-
-    def forget(self, uid: PodUID) -> None:
-        """Drop a pod that fits, or is gone."""
-        self._waiting.pop(uid, None)
-
-    def clear(self) -> None:
-        """Drop all."""
-        self._waiting.clear()
+        self.waiting[pod.uid] = RefusedPod(pod, few, self._changes(), now, patience)
+        if len(self.waiting) > PODS:
+            del self.waiting[next(iter(self.waiting))]
 
     def take_due(self) -> tuple[PodView, ...]:
         """Return the pods to requeue; they are not due again until twice the time is over."""
         now, changes = self._clock(), self._changes()
         ripe = (
             one
-            for one in self._waiting.values()
+            for one in self.waiting.values()
             if one.change != changes and now - one.since >= one.patience
         )
         found = []
@@ -96,36 +82,18 @@ class RefusedPods:
                 found.append(one.pod)
                 patience = min(2 * one.patience, LONGEST_REQUEUE_SECONDS)
                 judged = replace(judged, since=now, patience=patience)
-            del self._waiting[one.pod.uid]
-            self._waiting[one.pod.uid] = judged
+            del self.waiting[one.pod.uid]
+            self.waiting[one.pod.uid] = judged
         return tuple(found)
 
-    def __len__(self) -> int:
-        return len(self._waiting)
 
-
-class PodPatcher(Protocol):
-    """Raises ApiRefused, ApiUnavailable."""
-
-    async def patch(self, path: str, body: Object) -> Any: ...
-
-
-async def requeue_due(api: PodPatcher, pods: RefusedPods, *, ours: bool) -> None:
-    """Annotate those that are due. ours: whether this replica leads, and knows enough to judge;
-    otherwise all are dropped, because kube-scheduler calls another one now."""
-    if not ours:
-        pods.clear()
-        return
-    for pod in pods.take_due():
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
-        try:
-            async with asyncio.timeout(PATCH_SECONDS):
-                await api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
-            log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
-        except ApiRefused as error:
-            if error.status in GONE:
-                pods.forget(pod.uid)
-            log.debug("%s: %s", path, error)
-        except (ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
-            log.debug("%s: %r", path, error)
+async def requeue(api: KubeClient, pod: PodView) -> None:
+    """Annotate the pod."""
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    note = {ANNOTATION_ROOM_FOUND: datetime.now(UTC).isoformat(timespec="seconds")}
+    try:
+        async with asyncio.timeout(PATCH_SECONDS):
+            await api.patch(path, {"metadata": {"uid": pod.uid, "annotations": note}})
+        log.info("%s/%s: requeued, it fits now", pod.namespace, pod.name)
+    except (ApiRefused, ApiUnavailable, TimeoutError, *NOT_UNDERSTOOD) as error:
+        log.debug("%s: %r", path, error)

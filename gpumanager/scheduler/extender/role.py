@@ -10,41 +10,29 @@ from typing import Final
 
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import NOT_UNDERSTOOD, ApiRefused, ApiUnavailable
+from gpumanager.kube.lease import LeaderElection
 from gpumanager.names import LABEL_ROLE
+from gpumanager.scheduler.extender.bind import NoElection
 
 log = logging.getLogger(__name__)
 
-ROLES: Final = {True: "leader", False: "standby"}
+PERIOD: Final = 0.5
 AGAIN_SECONDS: Final = 2.0
 
 
-class RoleLabel:
-    """Keeps the label of one pod as it should be."""
-
-    def __init__(
-        self, api: KubeClient, namespace: str, pod: str, *, again: float = AGAIN_SECONDS
-    ) -> None:
-        self._api = api
-        self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
-        self._wanted = ROLES[False]
-        self._changed = asyncio.Event()
-        self._changed.set()
-        self._again = again
-
-    def leads(self, leads: bool) -> None:  # noqa: FBT001
-        """Take note that this replica leads, or no longer does."""
-        self._wanted = ROLES[leads]
-        self._changed.set()
-
-    async def run(self) -> None:
-        """Write the label for as long as the task lives."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            labels = {LABEL_ROLE: self._wanted}
+async def label_role(
+    api: KubeClient, namespace: str, pod: str, election: LeaderElection | NoElection
+) -> None:
+    """Write the label whenever leadership has changed, for as long as the task lives."""
+    written = ""
+    while True:
+        pause, role = PERIOD, "leader" if election.leads else "standby"
+        if role != written:
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
             try:
-                await self._api.patch(self._path, {"metadata": {"labels": labels}})
+                await api.patch(path, {"metadata": {"labels": {LABEL_ROLE: role}}})
+                written = role
             except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:
                 log.warning("cannot write the label %s of this pod: %s", LABEL_ROLE, error)
-                self._changed.set()
-                await asyncio.sleep(self._again)
+                pause = AGAIN_SECONDS
+        await asyncio.sleep(pause)

@@ -24,7 +24,7 @@ from gpumanager.scheduler.http.server import (
     page_of,
     plain,
 )
-from gpumanager.scheduler.metrics import Metrics, TaskCollector
+from gpumanager.scheduler.metrics import Metrics
 from gpumanager.supervisor import Supervisor
 
 CONTENT: Final = {"Content-Type": JSON}
@@ -43,9 +43,10 @@ class ExtenderServer(HttpServer):
         clients: Clients | None = None,
         supervisor: Supervisor | None = None,
     ) -> None:
-        self.metrics = Metrics(lambda: extender.state.counts, lambda: extender.election.leads)
         self._supervisor = supervisor or Supervisor()
-        self.metrics.add(TaskCollector("gpumanager_extender", self._supervisor))
+        self.metrics = Metrics(
+            lambda: extender.state.counts, lambda: extender.election.leads, self._supervisor
+        )
         self._extender = extender
         self._version = version
         self._overview = OverviewPages(extender, version)
@@ -97,16 +98,15 @@ class ExtenderServer(HttpServer):
     async def _decide(self, verb: str, body: bytes) -> bytes:
         extender = self._extender
         if verb == "bind":
-            refused = await extender.bind(wire.read_bind(body))
-            return wire.write_error(refused.message if refused else "")
+            return wire.write_error(await extender.bind(wire.read_bind(body)))
         if verb == "preempt":
             pod, victims, violations = wire.read_preempt(body)
             return wire.write_victims(await extender.preempt(pod, victims), violations)
-        sent = wire.read_arguments(body)
+        pod, names, nodes = wire.read_arguments(body)
         if verb == "filter":
-            return wire.write_filter(sent, extender.filter(sent.pod, sent.names))
-        score = extender.prioritize if verb == "prioritize" else extender.prioritize_claims
-        return wire.write_scores(score(sent.pod, sent.names))
+            return wire.write_filter(extender.filter(pod, names), nodes)
+        claims = verb == "prioritize_claims"
+        return wire.write_scores(extender.prioritize(pod, names, claims=claims))
 
     def _healthz(self) -> web.Response:
         if trouble := self._supervisor.trouble:

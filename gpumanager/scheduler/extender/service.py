@@ -5,21 +5,21 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from gpumanager.kube.client import KubeClient
-from gpumanager.kube.informer import Informer
+from gpumanager.kube.informer import Informer, ObjectStore
+from gpumanager.kube.lease import LeaderElection
 from gpumanager.kube.pod import PodView
 from gpumanager.placement.preference import DEFAULT, Preference
 from gpumanager.placement.values import Refusal
 from gpumanager.scheduler.claims.cache import ClaimCache
 from gpumanager.scheduler.cooperative import run_cooperatively
-from gpumanager.scheduler.extender.bind import Binder, BindRequest, Leads, NotBound
+from gpumanager.scheduler.extender.bind import Binder, BindRequest, NoElection
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore, Row, best, reasons
-from gpumanager.scheduler.extender.requeue import RefusedPods, requeue_due
-from gpumanager.scheduler.quota.rules import QuotaCheck, permitted
+from gpumanager.scheduler.extender.requeue import RefusedPods, requeue
+from gpumanager.scheduler.quota.rules import QuotaRules, permitted
 from gpumanager.scheduler.scoring import preemption
-from gpumanager.scheduler.scoring.node_scorer import SliceScorer
 from gpumanager.scheduler.scoring.pod_shape import PodShape, asking, pod_shape_of
 from gpumanager.scheduler.scoring.preemption import Victims
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
@@ -33,7 +33,7 @@ from gpumanager.scheduler.scoring.verdicts import (
 )
 from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, ObjectStore, PodWatch, namespace_of
+from gpumanager.scheduler.watching import PodWatch, node_store
 from gpumanager.supervisor import SkippedErrors, Start, Supervisor
 
 log = logging.getLogger(__name__)
@@ -42,26 +42,6 @@ SURE_SECONDS: Final = 5.0
 """How long a bind waits until a new leader has listed all pods once more."""
 EXPIRE_SECONDS: Final = 5.0
 REQUEUE_SECONDS: Final = 1.0
-RENEW_SECONDS: Final = 0.02
-IDLE_SECONDS: Final = 1.0
-"""Pauses of the task that renews points: while some are due, and while none are."""
-
-
-class Election(Leads, Protocol):
-    """Leader election: the Lease, or none where there is one replica."""
-
-    async def run(self) -> None: ...
-
-
-class NoElection:
-    """One replica, which always leads."""
-
-    leads = True
-    remaining = float("inf")
-    holder = "this one"
-
-    async def run(self) -> None:
-        """There is no Lease to renew."""
 
 
 class NotReady(Exception):
@@ -81,40 +61,37 @@ class Extender:
         api: KubeClient,
         *,
         preference: Preference = DEFAULT,
-        rules: QuotaCheck | None = None,
+        rules: QuotaRules | None = None,
         schedulers: frozenset[str] = frozenset(),
         claims: bool = False,
-        election: Callable[[Callable[[bool], None]], Election] | None = None,
+        election: Callable[..., LeaderElection] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         skipped: SkippedErrors | None = None,
     ) -> None:
         self._api = api
-        self.rules = rules or QuotaCheck()
+        self.rules = rules or QuotaRules()
         self.preference = preference
         self.habits = WorkloadMix()
         self.state = ClusterState(observer=self.rules, habits=self.habits)
         self.claims = ClaimCache(self.state.offer, preference)
         self.verdicts = Verdicts(self.state, self.habits)
-        self._slice_verdicts = Verdicts(self.state, self.habits, judges=SliceScorer)
         self._claim_tasks = self.claims.tasks(api, skipped) if claims else {}
         self.memory = ExplanationStore()
-        self.nodes = Informer(api, NodeWatch(self.state), clock=clock, skipped=skipped)
+        self.nodes = Informer(api, node_store(self.state), clock=clock, skipped=skipped)
         self.pods = Informer(
             api, PodWatch(self.state, self.claims.shape_of), clock=clock, skipped=skipped
         )
         # Which pods a budget counts, and how many may go, is decided at eviction. Here it is enough
         # to know where no pod is protected.
-        self._protected = ObjectStore("/apis/policy/v1/poddisruptionbudgets", namespace_of)
+        self._protected = ObjectStore(
+            "/apis/policy/v1/poddisruptionbudgets", lambda item: item["metadata"]["namespace"]
+        )
         self.budgets = Informer(api, self._protected, clock=clock, skipped=skipped)
         # A new leader lists the pods again: the former one's last bindings may not be watched yet.
-        self.election: Election = (
-            election(lambda leads: self.pods.resync() if leads else None)
-            if election
-            else NoElection()
-        )
+        self.election = election(changed=self._lead) if election else NoElection()
         self.refused = RefusedPods(
-            self._would_fit, lambda: self.state.changes + self.rules.changes, clock
+            self._would_fit, lambda: self.state.changes + self.rules.known().changes, clock
         )
         self._now = now
         self._binder = Binder(
@@ -122,11 +99,15 @@ class Extender:
             self.state,
             self.verdicts,
             self.election,
-            rules=self.rules,
-            asks=self.pod_shape_of,
-            schedulers=schedulers,
-            clock=clock,
+            self.rules,
+            self.pod_shape_of,
+            clock,
+            schedulers,
         )
+
+    def _lead(self, leads: bool) -> None:  # noqa: FBT001
+        if leads:
+            self.pods.resync()
 
     @property
     def missing(self) -> str:
@@ -144,7 +125,6 @@ class Extender:
             "leader election": self.election.run,
             "requeue": self._requeue,
             "expiry of bindings": self._expire_bindings,
-            "scores": self._renew_scores,
             **self._claim_tasks,
         }
 
@@ -160,42 +140,36 @@ class Extender:
 
     def filter(self, pod: PodView, names: Collection[str]) -> Filtered:
         """Return the nodes on which the pod fits, and why not on the others; raises NotReady."""
-        ask = self._checked_shape(pod)
+        ask, policy = self._checked_shape(pod), ""
         if ask is None:
             return Filtered(names)
         if isinstance(ask, Refusal):
             wrong = Unfit(str(ask), final=True)
-            found, policy = Filtered((), by_reason(dict.fromkeys(names, wrong))), ""
+            found = Filtered((), by_reason(dict.fromkeys(names, wrong)))
         else:
             found, policy = self._judge(pod, ask, names), ask.preference.spelled
         why, fitting = reasons(found.left), len(found.fitting)
         explanation = Explanation(pod.uid, self._now(), policy, len(names), fitting, why)
         self.memory.remember(pod.namespace, pod.name, explanation)
         if found.fitting:
-            self.refused.forget(pod.uid)
+            self.refused.waiting.pop(pod.uid, None)
         else:
             self.refused.add(pod, names)
         return found
 
-    def prioritize(self, pod: PodView, names: Collection[str]) -> Scores:
-        """Return the nodes' scores; raises NotReady."""
-        ask = self._checked_shape(pod)
+    def prioritize(self, pod: PodView, names: Collection[str], *, claims: bool = False) -> Scores:
+        """Return the nodes' scores; raises NotReady. claims: for a pod whose GPUs come from claims,
+        else none."""
+        ask = self.claims.shape_of(pod, waiting=True) if claims else self.pod_shape_of(pod)
         if not isinstance(ask, PodShape):
             return ()
-        shape = self.verdicts.of(ask, ())
+        self._check()
+        shape = self.verdicts.of(ask)
         ranked = prioritize(shape, names)
         if known := self.memory.of(pod.namespace, pod.name):
             found = replace(known, best=best(ranked, shape.points_of))
             self.memory.remember(pod.namespace, pod.name, found)
         return ranked
-
-    def prioritize_claims(self, pod: PodView, names: Collection[str]) -> Scores:
-        """Return scores for a pod whose GPUs come from claims, else none. Raises NotReady."""
-        ask = self.claims.shape_of(pod, waiting=True)
-        if ask is None:
-            return ()
-        self._check()
-        return prioritize(self._slice_verdicts.of(ask, ()), names)
 
     async def preempt(self, pod: PodView, given: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Return victims on the nodes on which the pod fits without them; raises NotReady."""
@@ -210,8 +184,8 @@ class Extender:
         protected = set(self._protected.known.values()) if self.budgets.current else None
         return await run_cooperatively(preemption.chosen(self.state, pod, ask, open_, protected))
 
-    async def bind(self, request: BindRequest) -> NotBound | None:
-        """Return None once it is bound, or why it is not. Raises NotReady."""
+    async def bind(self, request: BindRequest) -> str:
+        """Return why the pod is not bound; empty once it is. Raises NotReady."""
         self._check()
         try:
             # A new leader lists the pods again: the former one may just have bound some.
@@ -222,28 +196,20 @@ class Extender:
         points, pod = None, self.state.known.get(request.uid)
         ask = self.pod_shape_of(pod) if pod else None
         if isinstance(ask, PodShape):  # the node's points before the pod takes its GPUs
-            points = self.verdicts.of(ask, (request.node,)).points_of(request.node)
-        refused = await self._binder.bind(request)
-        known = self.memory.of(request.namespace, request.name)
-        if known is None or known.uid != request.uid:
-            known = Explanation(request.uid, self._now())
-        self.memory.remember(
-            request.namespace,
-            request.name,
-            replace(
-                known,
-                at=self._now(),
-                bound="" if refused else request.node,
-                points=None if refused else points,
-                gpus=() if refused else self._gpus_of(request),
-                trouble=refused.message if refused else "",
-            ),
-        )
-        if refused is None:
-            self.refused.forget(request.uid)
+            points = self.verdicts.of(ask).points_of(request.node)
+        trouble = await self._binder.bind(request)
+        found = self.memory.of(request.namespace, request.name)
+        if found is None or found.uid != request.uid:
+            found = Explanation(request.uid, self._now())
+        found = replace(found, at=self._now(), trouble=trouble, bound="", points=None, gpus=())
+        if trouble:
+            log.warning("%s/%s: %s", request.namespace, request.name, trouble)
         else:
-            log.warning("%s/%s: %s", request.namespace, request.name, refused.message)
-        return refused
+            gpus = self._gpus_of(request)
+            found = replace(found, bound=request.node, points=points, gpus=gpus)
+            self.refused.waiting.pop(request.uid, None)
+        self.memory.remember(request.namespace, request.name, found)
+        return trouble
 
     def pod_shape_of(self, pod: PodView) -> PodShape | Refusal | None:
         """Return what the pod asks for, in this cluster."""
@@ -260,13 +226,13 @@ class Extender:
         return tuple({"container": of, "index": gpu.index, "uuid": gpu.uuid} for of, gpu in rows)
 
     def _judge(self, pod: PodView, ask: PodShape, names: Collection[str]) -> Filtered:
-        found = filter_nodes(self.verdicts.of(ask, ()), names)
+        found = filter_nodes(self.verdicts.of(ask), names)
         return permitted(found, self.rules.permits(pod, ask), self.state.classes.members)
 
     def _would_fit(self, pod: PodView, names: tuple[str, ...]) -> bool:
-        """Return whether a refused pod would fit one of these nodes now."""
+        """Return whether a refused pod still waits, and would fit one of these nodes now."""
         ask = self.pod_shape_of(pod)
-        if not isinstance(ask, PodShape) or pod.uid in self.state.bound:
+        if not isinstance(ask, PodShape) or not self.state.waits(pod.uid):
             return False
         return bool(self._judge(pod, ask, names).fitting)
 
@@ -283,8 +249,10 @@ class Extender:
     async def _requeue(self) -> None:
         while True:
             await asyncio.sleep(REQUEUE_SECONDS)
-            ours = self.election.leads and not self.missing
-            await requeue_due(self._api, self.refused, ours=ours)
+            if not self.election.leads or self.missing:
+                self.refused.waiting.clear()  # kube-scheduler calls another replica now
+            for pod in self.refused.take_due():
+                await requeue(self._api, pod)
 
     async def _expire_bindings(self) -> None:
         while True:
@@ -293,9 +261,3 @@ class Extender:
                 log.warning(
                     "pod %s: its binding was not confirmed in time; its GPUs are free again", uid
                 )
-
-    async def _renew_scores(self) -> None:
-        """Renew points by the present workload mix in small pieces, also where no request comes."""
-        while True:
-            more = self.verdicts.renew() or self._slice_verdicts.renew()
-            await asyncio.sleep(RENEW_SECONDS if more else IDLE_SECONDS)

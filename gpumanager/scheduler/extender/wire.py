@@ -6,7 +6,7 @@ take what they need from the JSON object.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -18,11 +18,11 @@ from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.pod_shape import asked_by
 from gpumanager.scheduler.scoring.verdicts import Filtered, Scores
 
+LONGEST_NAME: Final = 253
+"""Letters, which the API server holds objects to."""
 MOST_CONTAINERS: Final = 1024
 """Of a pod, with and without GPUs."""
 MOST_NODES: Final = 100_000
-LONGEST_NAME: Final = 253
-"""Letters of a name in Kubernetes."""
 LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz0123456789.-"
 """Of names: nothing in them has to be escaped, or could lead a path elsewhere."""
 
@@ -41,15 +41,11 @@ class ExtenderArgs(msgspec.Struct):
     NodeNames: list[str] | None = None
 
 
-class Metadata(msgspec.Struct):
-    uid: str = ""
-
-
 class Victim(msgspec.Struct):
     """A MetaPod, or a whole pod."""
 
     UID: str = ""
-    metadata: Metadata | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class MetaVictims(msgspec.Struct):
@@ -63,38 +59,20 @@ class ExtenderPreemptionArgs(msgspec.Struct):
     NodeNameToVictims: dict[str, MetaVictims | None] | None = None
 
 
-class ExtenderBindingArgs(msgspec.Struct):
-    PodNamespace: str = ""
-    PodName: str = ""
-    PodUID: str = ""
-    Node: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """names: of the nodes; nodes: their objects, by name, if they were sent whole."""
-
-    pod: PodView
-    names: list[str]
-    nodes: Mapping[str, Any] | None = None
-
-
-def read_arguments(body: bytes) -> Arguments:
-    """Read filter's or prioritize's body; raises BadRequest."""
+def read_arguments(body: bytes) -> tuple[PodView, list[str], Mapping[str, Any] | None]:
+    """Read filter's or prioritize's body: the pod, the names of the nodes, and their objects by
+    name if they were sent whole. Raises BadRequest."""
     sent = _read(body, ExtenderArgs)
     pod, nodes = _pod(sent.Pod), sent.Nodes
     if sent.NodeNames is not None:
-        return Arguments(pod, _checked(sent.NodeNames))
+        return pod, _checked(sent.NodeNames), None
     if nodes is None:
         raise BadRequest("Nodes and NodeNames are both missing")
-    items = nodes.get("items") or [] if isinstance(nodes, dict) else None
-    if not isinstance(items, list):
-        raise BadRequest(f"Nodes: expected a list of nodes, found {_shown(nodes)}")
     try:
-        by_name = {read_node(item).name: item for item in items}
+        by_name = {read_node(item).name: item for item in nodes.get("items") or ()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"Nodes: not a node ({error!r})") from None
-    return Arguments(pod, _checked(list(by_name), "Nodes"), by_name)
+        raise BadRequest(f"Nodes: not a list of nodes ({error!r})") from None
+    return pod, _checked(list(by_name), "Nodes"), by_name
 
 
 def read_preempt(
@@ -103,15 +81,14 @@ def read_preempt(
     """Read preempt's body: the pod, the victims by node, and how many disruption budgets are
     violated by node. Raises BadRequest."""
     sent = _read(body, ExtenderPreemptionArgs)
-    pod = _pod(sent.Pod)
-    given = sent.NodeNameToMetaVictims
+    pod, given = _pod(sent.Pod), sent.NodeNameToMetaVictims
     if given is None:
         given = sent.NodeNameToVictims
     if given is None:
         raise BadRequest("NodeNameToMetaVictims: missing")
     victims = {
         node: tuple(
-            PodUID(gone.UID or (gone.metadata.uid if gone.metadata else ""))
+            PodUID(gone.UID or str((gone.metadata or {}).get("uid", "")))
             for gone in (one and one.Pods) or ()
         )
         for node, one in given.items()
@@ -123,24 +100,26 @@ def read_preempt(
 
 def read_bind(body: bytes) -> BindRequest:
     """Read bind's body; raises BadRequest."""
-    sent = _read(body, ExtenderBindingArgs)
-    for name in sent.__struct_fields__:
-        _checked([getattr(sent, name)], name)
-        if not getattr(sent, name):
-            raise BadRequest(f"{name}: missing")
-    return BindRequest(sent.PodNamespace, sent.PodName, PodUID(sent.PodUID), sent.Node)
+    request = _read(body, BindRequest)
+    for name, said in zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True):
+        if not (value := getattr(request, name)):
+            raise BadRequest(f"{said}: missing")
+        _checked([value], said)
+    return request
 
 
-def write_filter(arguments: Arguments, found: Filtered) -> bytes:
+def write_filter(found: Filtered, nodes: Mapping[str, Any] | None) -> bytes:
     """Write ExtenderFilterResult, in the kind of the request: names, or whole nodes."""
-    nodes = arguments.nodes
     items = None if nodes is None else [nodes[name] for name in found.fitting]
+    failed: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for one in found.left:
+        failed[one.why.final].update(dict.fromkeys(one.names, one.why.phrase))
     return msgspec.json.encode(
         {
             "Nodes": None if items is None else {"metadata": {}, "items": items},
             "NodeNames": found.fitting if nodes is None else None,
-            "FailedNodes": _failed(found, final=False),
-            "FailedAndUnresolvableNodes": _failed(found, final=True),
+            "FailedNodes": failed[False],
+            "FailedAndUnresolvableNodes": failed[True],
             "Error": "",
         }
     )
@@ -171,18 +150,12 @@ def write_victims(
     return msgspec.json.encode({"NodeNameToMetaVictims": kept})
 
 
-def _failed(found: Filtered, *, final: bool) -> dict[str, str]:
-    """Return a FailedNodesMap."""
-    return {name: one.why.phrase for one in found.left if one.why.final is final
-            for name in one.names}  # fmt: skip
-
-
 def _read(body: bytes, kind: type[T]) -> T:
     try:
         content = msgspec.json.decode(body)
         if not isinstance(content, dict):
-            raise BadRequest(f"the request: expected an object, found {_shown(content)}")
-        names = {name.lower(): name for name in kind.__struct_fields__}
+            raise BadRequest(f"the request: expected an object, found {str(content)[:60]!r}")
+        names = {name.lower(): name for name in kind.__struct_encode_fields__}
         return msgspec.convert({names.get(n.lower(), n): one for n, one in content.items()}, kind)
     except RecursionError:
         raise BadRequest("nested too deeply") from None
@@ -193,27 +166,24 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def _pod(item: Any) -> PodView:
+    """Read it, and refuse what an API server would not have let in: read_pod takes what it finds,
+    any client may have sent it, and it may be kept."""
     if item is None:
         raise BadRequest("Pod: missing")
     try:
         pod = read_pod(item)
-        _check_texts(pod)
-        return replace(pod, annotations=asked_by(pod.annotations)) if pod.annotations else pod
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadRequest(f"Pod: not a pod ({type(error).__name__}: {error})") from None
-
-
-def _check_texts(pod: PodView) -> None:
-    """Raise ValueError or TypeError for what an API server would not have let in: read_pod takes
-    what it finds, any client may have sent it, and it may be kept."""
     if len(pod.containers) > MOST_CONTAINERS:
-        raise ValueError(f"{len(pod.containers)} containers; the most is {MOST_CONTAINERS}")
-    names = pod.uid, pod.namespace, pod.name, pod.phase, *pod.claims
+        found = len(pod.containers)
+        raise BadRequest(f"Pod: {found} containers; the most is {MOST_CONTAINERS}")
+    names = pod.uid, pod.namespace, pod.name, pod.phase, *pod.claims, pod.scheduler
     names += tuple(one.name for one in pod.containers)
     if not all(isinstance(text, str) for text in (*names, *pod.annotations.values())):
-        raise TypeError("a name or an annotation that is no text")
-    if any(len(name) > LONGEST_NAME for name in (*names, pod.scheduler)):
-        raise ValueError(f"a name of more than {LONGEST_NAME} letters")
+        raise BadRequest("Pod: a name or an annotation that is no text")
+    if any(len(name) > LONGEST_NAME for name in names):
+        raise BadRequest(f"Pod: a name of more than {LONGEST_NAME} letters")
+    return replace(pod, annotations=asked_by(pod.annotations)) if pod.annotations else pod
 
 
 def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
@@ -222,15 +192,10 @@ def _checked(names: list[str], field: str = "NodeNames") -> list[str]:
         raise BadRequest(f"{field}: {len(names)} names; the most is {MOST_NODES}")
     if max(map(len, names), default=0) > LONGEST_NAME or _others("".join(names)):
         wrong = next(one for one in names if len(one) > LONGEST_NAME or _others(one))
-        raise BadRequest(f"{field}: {_shown(wrong)} is no name")
+        raise BadRequest(f"{field}: {wrong[:60]!r} is no name")
     return names
 
 
 def _others(text: str) -> bytes:
     """Return what is not of LETTERS."""
     return text.encode("utf-8", "replace").translate(None, LETTERS)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gpumanager.http_server import BoundedServer, ConnectionBounds, ContextSource
+from gpumanager.http_server import BoundedServer, ConnectionBounds
 
 log = logging.getLogger(__name__)
 
@@ -75,43 +75,24 @@ class HttpRefusal(Exception):
         self.headers = headers
 
 
-class HttpServer:
+class HttpServer(BoundedServer):
     """Serves `routes`. clients: which client certificates are accepted; None: none is needed.
     Needs a running loop."""
 
     def __init__(
         self, routes: Routes, bounds: Bounds | None = None, clients: Clients | None = None
     ) -> None:
+        self._bodies = bounds or Bounds()
+        super().__init__(self._respond, self._bodies)
         self._clients = clients
         self._routes = routes
-        self._prefixes = tuple(path for path in routes if path.endswith("/") and path != "/")
-        self._bounds = bounds or Bounds()
-        self._held = 0
+        self.reading = 0
         """Bytes that are kept for the bodies now being read or answered."""
-        self._server = BoundedServer(self._answer, self._bounds)
 
-    async def start(self, address: str, port: int, tls: ContextSource | None = None) -> int:
-        """Listen, until `stop`; returns the port. tls: None for plain HTTP. Raises OSError."""
-        return await self._server.start(address, port, tls)
-
-    async def stop(self) -> None:
-        """Accept no more; requests that are being answered get their response."""
-        await self._server.stop()
-
-    @property
-    def connections(self) -> int:
-        return self._server.open_connections
-
-    @property
-    def reading(self) -> int:
-        """Bytes that are kept for the bodies now being read."""
-        return self._held
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         held = 0
         try:
-            clients = self._clients
-            if clients is not None and not clients.admits(request):
+            if self._clients is not None and not self._clients.admits(request):
                 return refusal(403, "show a client certificate that this server knows", **CLOSE)
             page = self._find_page(request)
             held = self._reserve_body(request)
@@ -122,13 +103,14 @@ class HttpServer:
             log.exception("%s %s", request.method, request.path)
             return refusal(500, f"internal error: {type(error).__name__}", **CLOSE)
         finally:
-            self._held -= held
+            self.reading -= held
 
     def _find_page(self, request: web.BaseRequest) -> Page:
         path = request.path
         pages = self._routes.get(path)
         if pages is None:
-            prefix = next((one for one in self._prefixes if path.startswith(one)), None)
+            prefixes = (one for one in self._routes if one.endswith("/") and one != "/")
+            prefix = next((one for one in prefixes if path.startswith(one)), None)
             if prefix is None:
                 raise HttpRefusal(404, f"there are: {' '.join(self._routes)}")
             pages = self._routes[prefix]
@@ -142,34 +124,32 @@ class HttpServer:
         """Reserve the bytes of its body until it is answered; raises HttpRefusal."""
         if request.method not in BODIES:
             return 0
-        declared, bounds = request.content_length, self._bounds
-        if declared is not None and declared > bounds.body:
-            raise HttpRefusal(413, f"{declared} bytes; the most is {bounds.body}", **CLOSE)
-        share = bounds.body if declared is None and request.body_exists else declared or 0
-        if self._held + share > bounds.bodies:
+        declared, most = request.content_length, self._bodies.body
+        if declared is not None and declared > most:
+            raise HttpRefusal(413, f"{declared} bytes; the most is {most}", **CLOSE)
+        share = most if declared is None and request.body_exists else declared or 0
+        if self.reading + share > self._bodies.bodies:
             raise HttpRefusal(503, "too many large requests at once", **LATER, **CLOSE)
-        self._held += share
+        self.reading += share
         return share
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         """Return the whole body, within the bounds."""
         body = bytearray()
         try:
-            async with asyncio.timeout(self._bounds.body_seconds):
+            async with asyncio.timeout(self._bodies.body_seconds):
                 if request.headers.get("Expect", "").lower() == "100-continue":
                     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                     request.writer.output_size = 0
                 async for piece in request.content.iter_any():
                     body += piece
-                    if len(body) > self._bounds.body:
-                        break
+                    if len(body) > self._bodies.body:
+                        raise HttpRefusal(413, f"more than {self._bodies.body} bytes", **CLOSE)
         except TimeoutError:
             late = "the request did not come to its end in time"
             raise HttpRefusal(408, late, **CLOSE) from None
         except (web.RequestPayloadError, ConnectionError):
             raise HttpRefusal(400, "the body ends before its length", **CLOSE) from None
-        if len(body) > self._bounds.body:
-            raise HttpRefusal(413, f"more than {self._bounds.body} bytes", **CLOSE)
         return bytes(body)
 
 

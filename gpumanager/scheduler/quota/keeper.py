@@ -7,6 +7,7 @@ Invalid content changes nothing: the last valid quotas stay, and the error is re
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from gpumanager.kube.client import KubeClient
@@ -36,14 +37,11 @@ class QuotaKeeper:
         self._where = f"{namespace}/{name}"
         self._name = name
         self._report = report
-        self._quotas: Quotas | None = None
-        self._trouble = ""
-        self._changes = 0
+        self._known = Known()
 
     def known(self) -> Known:
-        """Return them now. Not read: the ConfigMap was neither found nor found missing yet."""
-        read = self._quotas is not None or bool(self._trouble)
-        return Known(self._quotas, self._trouble, read, self._changes)
+        """Return what is known now. Not read: the ConfigMap was neither found nor missing yet."""
+        return self._known
 
     async def run(self) -> None:
         """Watch for as long as the task lives."""
@@ -57,21 +55,19 @@ class QuotaKeeper:
         if self.name(item) != self._name:
             return
         try:
-            quotas = read_config_map(item)
+            self._take(read_config_map(item))
         except QuotaUnreadable as error:
             trouble = str(error)
-        else:
-            self._take(quotas)
-            return
-        if trouble != self._trouble:
-            self._trouble = trouble
-            kept = "" if self._quotas is None else "; the previous quotas stay in force"
-            log.error("%s%s", trouble, kept)
-            self._report(trouble + kept, item["metadata"])
+            if trouble != self._known.trouble:
+                self._known = replace(self._known, trouble=trouble)
+                if self._known.quotas is not None:
+                    trouble += "; the previous quotas stay in force"
+                log.error("%s", trouble)  # noqa: TRY400 - the text has all
+                self._report(trouble, item["metadata"])
 
     def remove(self, item: Any) -> None:
         """Drop all quotas: the ConfigMap was deleted."""
-        if item["metadata"]["name"] == self._name:
+        if self.name(item) == self._name:
             self._take({})
 
     def only(self, names: set[str]) -> None:
@@ -80,10 +76,11 @@ class QuotaKeeper:
             self._take({})
 
     def _take(self, quotas: Quotas) -> None:
-        if quotas != self._quotas:
-            self._changes += 1
+        changes = self._known.changes
+        if quotas != self._known.quotas:
+            changes += 1
             log.info("read the GPU quotas of %d namespaces from %s", len(quotas), self._where)
-        self._quotas, self._trouble = quotas, ""
+        self._known = Known(quotas, changes=changes)
 
 
 class QuotaEvents:

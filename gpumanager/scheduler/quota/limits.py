@@ -11,12 +11,11 @@ pools, on any node. New here: without `quota`, only the pools limit it (decision
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import LABEL_MODEL, LABEL_PRODUCT, LABEL_QUOTA_MODEL, LABEL_QUOTA_POOL
 from gpumanager.units import CORES_PER_GPU
 
@@ -78,81 +77,6 @@ class NodeClasses:
             self.members.setdefault(after, set()).add(name)
 
 
-@dataclass(slots=True)
-class Usage:
-    """Cores in use, by namespace and model. A pod that comes or goes costs constant time."""
-
-    _cores: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    def of(self, namespace: str, model: str) -> int:
-        return self._cores.get((namespace, model), 0)
-
-    def add(self, namespace: str, node: NodeClass, cores: int) -> None:
-        """A pod with so many cores was bound to such a node; negative: it ended."""
-        for model in node.models:
-            left = self.of(namespace, model) + cores
-            if left:
-                self._cores[namespace, model] = left
-            else:
-                self._cores.pop((namespace, model), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Forbidden:
-    """phrase: for kube-scheduler, which counts nodes with the same one. detail: about the node."""
-
-    phrase: str
-    detail: str
-
-
-def admits(
-    quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Usage
-) -> Forbidden | None:
-    """Return why a pod of `namespace` with `cores` may not go to such a node; None: it may.
-
-    used: by others, without this pod. The caller decides and counts in one step: between them no
-    other pod may be admitted.
-    """
-    quota = quotas.get(namespace)
-    if quota is None or not cores:
-        return None
-    if quota.pools and node.pool not in quota.pools:
-        names = _words(quota.pools)
-        phrase = f"node(s) didn't match the GPU pools of namespace {namespace} ({names})"
-        return Forbidden(phrase, f"its pool is {node.pool!r}" if node.pool else "it is in no pool")
-    if quota.gpus is None:
-        return None
-    counted = sorted(node.models & quota.gpus.keys())
-    if not counted:
-        names = _words(quota.gpus) or "none"
-        phrase = f"node(s) didn't have a GPU model that namespace {namespace} may use ({names})"
-        return Forbidden(phrase, f"it has {_words(node.models) or 'no model as a label'}")
-    for model in counted:
-        most, before = quota.gpus[model] * CORES_PER_GPU, used.of(namespace, model)
-        if before + cores > most:
-            # In the words of Kubernetes where a ResourceQuota is exceeded.
-            numbers = {"requested": cores, "used": before, "limited": most}.items()
-            figures = ", ".join(f"{what}: {model}={_gpus(count)}" for what, count in numbers)
-            phrase = f"node(s) exceeded the GPU quota of namespace {namespace} ({figures})"
-            return Forbidden(phrase, f"it has {_words(node.models)}")
-    return None
-
-
-def pod_amount(containers: Iterable[tuple[ContainerKind, int]]) -> int:
-    """Return what a pod requests of a resource as Kubernetes counts it, by order of admission.
-
-    Containers and sidecars together, or an init container beside the sidecars that stand before
-    it, if that is more.
-    """
-    running = most = 0
-    for kind, amount in containers:
-        if kind is ContainerKind.INIT:
-            most = max(most, running + amount)
-        else:
-            running += amount
-    return max(most, running)
-
-
 def why_never_fits(quotas: Quotas, namespace: str, cores: int) -> str:
     """Return why a pod that asks for `cores` exceeds its quota even where no other pod uses any.
 
@@ -166,17 +90,8 @@ def why_never_fits(quotas: Quotas, namespace: str, cores: int) -> str:
     limits = ", ".join(f"{model}={count}" for model, count in sorted(quota.gpus.items())[:SHOWN])
     return (
         f"the GPU quota of namespace {namespace} is {limits or 'no GPU'}, and this pod asks for "
-        f"{_gpus(cores)}: it will not be scheduled"
+        f"{cores / CORES_PER_GPU:.12g}: it will not be scheduled"
     )
-
-
-def _gpus(cores: int) -> str:
-    return f"{cores / CORES_PER_GPU:.12g}"
-
-
-def _words(names: Collection[str]) -> str:
-    shown = sorted(names)[:SHOWN]
-    return ", ".join((*shown, "…")) if len(names) > SHOWN else ", ".join(shown)
 
 
 def read_config_map(item: Any) -> Quotas:
@@ -184,12 +99,9 @@ def read_config_map(item: Any) -> Quotas:
 
     Raises QuotaUnreadable.
     """
-    metadata = item.get("metadata") or {} if isinstance(item, dict) else {}
-    data = item.get("data") if isinstance(item, dict) else None
-    text = data.get(CONFIG_MAP_KEY) if isinstance(data, dict) else None
-    name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-    source = f"ConfigMap {name}, key {CONFIG_MAP_KEY}"
-    return read_quotas(text, source) if isinstance(text, str) and text.strip() else {}
+    metadata, text = item["metadata"], (item.get("data") or {}).get(CONFIG_MAP_KEY, "")
+    source = f"ConfigMap {metadata.get('namespace')}/{metadata['name']}, key {CONFIG_MAP_KEY}"
+    return read_quotas(text, source) if text.strip() else {}
 
 
 def read_quotas(text: str, source: str = CONFIG_MAP_KEY) -> Quotas:

@@ -8,45 +8,51 @@ namespace and its current usage, so it is checked for each request and never cac
 preempt, and again in bind, in the step that reserves the GPUs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpumanager.ids import PodUID
-from gpumanager.kube.pod import PodView
+from gpumanager.kube.pod import PodView, pod_amount
 from gpumanager.scheduler.node import Holder
-from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, admits, pod_amount
+from gpumanager.scheduler.quota.limits import SHOWN, NodeClass, Quotas
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.scheduler.scoring.verdicts import Filtered
 from gpumanager.scheduler.state import HolderObserver
 from gpumanager.units import CORES_PER_GPU
 
-NOT_UNDERSTOOD: Final = "node(s) were not judged: the GPU quota is not understood"
-UNREAD: Final = "GPU quotas"
-
 Check = Callable[[NodeClass], Unfit | None]
 """Why the pod may not go to nodes of this class; None: it may."""
+Usage = Counter[tuple[str, str]]
+"""Cores in use, by namespace and model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of the quotas. None: nothing that could be judged by, for that `trouble`.
 
-    read: whether there was an answer at all. changes: how often the quotas have become others.
+    changes: how often the quotas have become others.
     """
 
     quotas: Quotas | None = None
     trouble: str = ""
-    read: bool = False
     changes: int = 0
 
+    @property
+    def read(self) -> bool:
+        """Return whether there was an answer at all."""
+        return self.quotas is not None or bool(self.trouble)
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+
+NO_QUOTAS: Final = Known({})
+
+
+class Counted(NamedTuple):
     """One pod on one node."""
 
     node: str
@@ -55,51 +61,33 @@ class Counted:
     cores: int
 
 
-class QuotaCheck(HolderObserver):
-    """No quotas: any pod may go to any node. Runs on the state's thread; never waits."""
-
-    @property
-    def missing(self) -> str:
-        """Return what has not been read yet; empty once `permits` can be called."""
-        return ""
-
-    @property
-    def changes(self) -> int:
-        """Return how often the quotas have changed; usage does not count."""
-        return 0
-
-    def permits(self, pod: PodView, ask: PodShape) -> Check | None:  # noqa: ARG002
-        """Return the check for this pod now; None: its namespace has no quota."""
-        return None
+def count(usage: Usage, namespace: str, node: NodeClass, cores: int) -> None:
+    """Add a pod with so many cores, bound to such a node; negative: it ended."""
+    for model in node.models:
+        usage[namespace, model] += cores
 
 
-class QuotaRules(QuotaCheck):
-    """The check by a ConfigMap's quotas. known: called anew for each pod."""
+class QuotaRules(HolderObserver):
+    """The check by a ConfigMap's quotas. known: called anew for each pod.
 
-    def __init__(self, known: Callable[[], Known]) -> None:
-        self.usage = Usage()
-        self._known = known
+    Runs on the state's thread; never waits.
+    """
+
+    def __init__(self, known: Callable[[], Known] = lambda: NO_QUOTAS) -> None:
+        self.usage: Usage = Counter()
+        self.known = known
         self._counted: dict[PodUID, tuple[Counted, ...]] = {}
 
     @property
     def missing(self) -> str:
-        return "" if self._known().read else UNREAD
-
-    @property
-    def changes(self) -> int:
-        return self._known().changes
-
-    @property
-    def known(self) -> Known:
-        """Return the quotas, as far as they are known now."""
-        return self._known()
+        """Return what has not been read yet; empty once `permits` can be called."""
+        return "" if self.known().read else "GPU quotas"
 
     def held(self, node: str, kind: NodeClass, uid: PodUID, holder: Holder) -> None:
         self.gone(node, uid)
-        cores = cores_of(holder.ask)
-        one = Counted(node, holder.namespace, kind, cores)
+        one = Counted(node, holder.namespace, kind, cores_of(holder.ask))
         self._counted[uid] = (*self._counted.get(uid, ()), one)
-        self.usage.add(one.namespace, kind, cores)
+        self._count(1, (one,))
 
     def gone(self, node: str, uid: PodUID) -> None:
         before = self._counted.pop(uid, ())
@@ -108,11 +96,13 @@ class QuotaRules(QuotaCheck):
             self._counted[uid] = left
 
     def permits(self, pod: PodView, ask: PodShape) -> Check | None:
-        """Return what holds at this moment; a check is not to be kept."""
-        known = self._known()
+        """Return the check for this pod at this moment, not to be kept; None: its namespace has no
+        quota."""
+        known = self.known()
         quotas = known.quotas
         if quotas is None:
-            refused = Unfit(NOT_UNDERSTOOD, known.trouble, final=True)
+            why = "node(s) were not judged: the GPU quota is not understood"
+            refused = Unfit(why, known.trouble, final=True)
             return lambda _: refused
         if pod.namespace not in quotas:
             return None
@@ -122,13 +112,55 @@ class QuotaRules(QuotaCheck):
             self._count(-1, own)
             forbidden = admits(quotas, pod.namespace, cores, kind, self.usage)
             self._count(1, own)
-            return Unfit(forbidden.phrase, forbidden.detail, final=True) if forbidden else None
+            return forbidden
 
         return check
 
     def _count(self, sign: int, pods: Iterable[Counted]) -> None:
         for one in pods:
-            self.usage.add(one.namespace, one.kind, sign * one.cores)
+            count(self.usage, one.namespace, one.kind, sign * one.cores)
+
+
+def admits(
+    quotas: Quotas, namespace: str, cores: int, node: NodeClass, used: Usage
+) -> Unfit | None:
+    """Return why a pod of `namespace` with `cores` may not go to such a node; None: it may.
+
+    used: by others, without this pod. The caller decides and counts in one step: between them no
+    other pod may be admitted.
+    """
+    quota = quotas.get(namespace)
+    if quota is None or not cores:
+        return None
+    if quota.pools and node.pool not in quota.pools:
+        names = _words(quota.pools)
+        phrase = f"node(s) didn't match the GPU pools of namespace {namespace} ({names})"
+        return Unfit(
+            phrase, f"its pool is {node.pool!r}" if node.pool else "it is in no pool", final=True
+        )
+    if quota.gpus is None:
+        return None
+    counted = sorted(node.models & quota.gpus.keys())
+    if not counted:
+        names = _words(quota.gpus) or "none"
+        phrase = f"node(s) didn't have a GPU model that namespace {namespace} may use ({names})"
+        return Unfit(phrase, f"it has {_words(node.models) or 'no model as a label'}", final=True)
+    for model in counted:
+        most, before = quota.gpus[model] * CORES_PER_GPU, used[namespace, model]
+        if before + cores > most:
+            # In the words of Kubernetes where a ResourceQuota is exceeded.
+            numbers = {"requested": cores, "used": before, "limited": most}
+            figures = ", ".join(
+                f"{what}: {model}={number / CORES_PER_GPU:.12g}" for what, number in numbers.items()
+            )
+            phrase = f"node(s) exceeded the GPU quota of namespace {namespace} ({figures})"
+            return Unfit(phrase, f"it has {_words(node.models)}", final=True)
+    return None
+
+
+def _words(names: Collection[str]) -> str:
+    shown = sorted(names)[:SHOWN]
+    return ", ".join((*shown, "…")) if len(names) > SHOWN else ", ".join(shown)
 
 
 def cores_of(ask: PodShape) -> int:
@@ -143,7 +175,7 @@ def permitted(
     if check is None:
         return found
     forbidden = {kind: why for kind in nodes if (why := check(kind)) is not None}
-    fitting = frozenset(found.fitting) if forbidden else frozenset[str]()
+    fitting = set(found.fitting) if forbidden else set[str]()
     return found.without(
         {name: why for kind, why in forbidden.items() for name in nodes[kind] & fitting}
     )
@@ -170,7 +202,7 @@ class QuotaCollector(Collector):
         )
         for namespace, quota in (known.quotas or {}).items():
             for model, limit in (quota.gpus or {}).items():
-                used = self._usage.of(namespace, model) / CORES_PER_GPU
+                used = self._usage[namespace, model] / CORES_PER_GPU
                 gpus.add_metric((namespace, model, "limit"), limit)
                 gpus.add_metric((namespace, model, "used"), used)
         yield gpus

@@ -55,11 +55,16 @@ class NodeScorer:
         self.mix = mix
         self._pod = ask
         self._ask = ask.pod_request(models)
-        self._places = ask.together
         nodes = preference.nodes or DEFAULT.nodes
-        self._policy: Policy = policy_of(nodes, alone=not preference.near)
+        self._policy: Policy = (
+            SliceScore(nodes, ordered=False)
+            if ask.claimed
+            else policy_of(nodes, alone=not preference.near)
+        )
         self._gpus: Policy | None = POLICIES[preference.gpus] if preference.gpus else None
-        self._simple = len(ask.requests) == 1 and ask.wish is ANY and not preference.near
+        self._simple = (
+            len(ask.requests) == 1 and ask.wish is ANY and not (preference.near or ask.claimed)
+        )
         # Where single GPUs are named, nodes that are built alike are not alike.
         named = ask.wish.uuids or ask.wish.not_uuids
         self._alike = not named and all(request.whole_gpus for request in ask.requests)
@@ -73,24 +78,11 @@ class NodeScorer:
         if full_is_enough and self._simple and (why := full(node, self._pod)):
             return why
         score = self.score(node)
-        if self._alike:
-            # Links between whole GPUs are the node's affair: all nodes that are built alike and
-            # have the same GPUs free get the same ones.
-            key = node.machine, node.whole_gpus
-            packing = self._packings.get(key)
-            if packing is None:
-                if len(self._packings) >= REMEMBERED_SEARCHES:
-                    self._packings.clear()
-                packing = self._packings[key] = node.place(self._pod)
-        else:
-            best = score
-            if score is not None and self._gpus is not None:
-                best = self._gpus.score(node.free_for(self._pod), self._ask, self.mix)
-            wanted: list[Positions] = [()] * len(self._pod.requests)
-            for place, gpus in zip(self._places, best.gpus if best else (), strict=False):
-                if not self._pod.requests[place].whole_gpus:
-                    wanted[place] = gpus
-            packing = node.place(self._pod, tuple(wanted))
+        if self._pod.claimed:  # links between GPUs are not weighed: the slice's order does
+            if score is None:
+                return Unfit(NO_DEVICES)
+            return Fit(round(score.points, DECIMALS), Packing(score.gpus, {}))
+        packing = self._place(node, score)
         if isinstance(packing, Refusal):
             return unfit(node, self._pod, packing)
         points = WORST if score is None else score.points
@@ -98,26 +90,24 @@ class NodeScorer:
             points += nearness(node.topology, packing.gpus, self._pod.preference)
         return Fit(round(points, DECIMALS), packing)
 
+    def _place(self, node: NodeState, score: Score | None) -> Packing | Refusal:
+        if self._alike:
+            # Links between whole GPUs are the node's affair: all nodes that are built alike and
+            # have the same GPUs free get the same ones.
+            key = node.machine, node.whole_gpus
+            if key not in self._packings:
+                if len(self._packings) >= REMEMBERED_SEARCHES:
+                    self._packings.clear()
+                self._packings[key] = node.place(self._pod)
+            return self._packings[key]
+        if score is not None and self._gpus is not None:
+            score = self._gpus.score(node.free_for(self._pod), self._ask, self.mix)
+        wanted: list[Positions] = [()] * len(self._pod.requests)
+        for place, gpus in zip(self._pod.together, score.gpus if score else (), strict=False):
+            if not self._pod.requests[place].whole_gpus:
+                wanted[place] = gpus
+        return node.place(self._pod, tuple(wanted))
+
     def score(self, node: NodeState) -> Score | None:
         """Return the score by the policy."""
         return self._policy.score(node.free_for(self._pod), self._ask, self.mix)
-
-
-class SliceScorer(NodeScorer):
-    """The same for pods with claims. Links between GPUs are not weighed: the slice's order does."""
-
-    def __init__(
-        self, ask: PodShape, models: frozenset[str] = frozenset(), mix: Mix = UNKNOWN_MIX
-    ) -> None:
-        super().__init__(ask, models, mix)
-        self._policy = SliceScore(ask.preference.nodes or DEFAULT.nodes, ordered=False)
-
-    def of(self, node: NodeState, *, full_is_enough: bool = False) -> Verdict:
-        del full_is_enough
-        score = self.score(node)
-        if score is None:
-            return Unfit(NO_DEVICES)
-        return Fit(round(score.points, DECIMALS), Packing(score.gpus, {}))
-
-    def score(self, node: NodeState) -> Score | None:
-        return self._policy.score(node.offered_to(self._pod), self._ask, self.mix)

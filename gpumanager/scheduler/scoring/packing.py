@@ -12,7 +12,7 @@ from gpumanager.gpu.values import Topology
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.placement.near import place_near
 from gpumanager.placement.place import place
-from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal, Request
+from gpumanager.placement.values import FreeGpus, GpuChoice, Refusal
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.units import CORES_PER_GPU, blocks
 
@@ -37,7 +37,7 @@ def pack(
 ) -> Packing | Refusal:
     """Return a place for each container, or why not.
 
-    wanted: for each container where a policy would have it; followed where it fits, as the node
+    wanted: for each share the GPU where a policy would have it; followed where it fits, as the node
     follows a plan. Whether there is a place does not depend on it: where the containers do not fit
     so, they are placed without a wish, one after another, and then the largest first.
     Several whole GPUs are placed as near to each other as the pod prefers.
@@ -45,19 +45,19 @@ def pack(
     if len(ask.requests) == 1 and wanted and wanted[0]:
         # Most pods have one container with a share.
         position, request = wanted[0][0], ask.requests[0]
-        one_gpu = len(wanted[0]) == 1 and not request.whole_gpus
-        if one_gpu and free.of(topology.gpus[position]).fits(request):
+        if not request.whole_gpus and free.of(topology.gpus[position]).fits(request):
             return Packing((wanted[0],), {position: (request.cores, request.blocks, 1)})
         wanted = ()
     in_order = range(len(ask.requests))
-    first = found = _pack(topology, free, ask, wanted, in_order)
+    found = _pack(topology, free, ask, wanted, in_order)
     if isinstance(found, Refusal) and any(wanted):
-        first = found = _pack(topology, free, ask, (), in_order)
-    if isinstance(found, Refusal) and len(ask.requests) > 1:
-        sizes = [(request.cores, request.blocks) for request in ask.requests]
-        largest_first = sorted(in_order, key=lambda index: sizes[index], reverse=True)
-        found = _pack(topology, free, ask, (), largest_first)
-    return first if isinstance(found, Refusal) else found
+        found = _pack(topology, free, ask, (), in_order)
+    if isinstance(found, Packing) or len(ask.requests) == 1:
+        return found
+    sizes = [(request.cores, request.blocks) for request in ask.requests]
+    largest_first = sorted(in_order, key=sizes.__getitem__, reverse=True)
+    again = _pack(topology, free, ask, (), largest_first)
+    return found if isinstance(again, Refusal) else again
 
 
 def uses_of(topology: Topology, ask: PodShape, gpus: Sequence[Positions]) -> dict[int, Use]:
@@ -99,13 +99,15 @@ def _pack(
     room = free
     inits = ask.inits
     for index in (index for index in order if index not in inits):
-        request = ask.requests[index]
+        request, wish = ask.requests[index], wanted[index] if wanted else ()
+        wished = tuple(topology.gpus[position] for position in wish)
+        grant: GpuChoice | Refusal
         if request.whole_gpus > 1 and ask.preference.near:
             grant = place_near(topology, room, request, ask.preference)
+        elif wished and all(room.of(gpu).fits(request) for gpu in wished):
+            grant = GpuChoice(request, wished, "as the policy has it")
         else:
-            grant = _as_wished(topology, room, request, wanted[index] if wanted else ()) or place(
-                topology, room, request
-            )
+            grant = place(topology, room, request)
         if isinstance(grant, Refusal):
             return grant
         room, gpus[index] = room.take(grant), _positions(topology, grant)
@@ -125,17 +127,6 @@ def _pack(
             return grant
         gpus[index] = _positions(topology, grant)
     return Packing(tuple(gpus), uses_of(topology, ask, gpus))
-
-
-def _as_wished(
-    topology: Topology, free: FreeGpus, request: Request, wanted: Positions
-) -> GpuChoice | None:
-    """Return the wish, where it fits."""
-    if not wanted or len(wanted) != max(1, request.whole_gpus):
-        return None
-    gpus = tuple(topology.gpus[position] for position in sorted(wanted))
-    fits = all(free.of(gpu).fits(request) for gpu in gpus)
-    return GpuChoice(request, gpus, "as the policy has it") if fits else None
 
 
 def _positions(topology: Topology, grant: GpuChoice) -> Positions:

@@ -6,12 +6,12 @@ containers are kept. Their names are not, so that equal pods have one shape and 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from gpumanager.gpu.values import Gpu
-from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
+from gpumanager.kube.pod import LARGEST_AMOUNT, ContainerKind, ContainerView, PodView
 from gpumanager.names import (
     ANNOTATION_GPU_POLICY,
     ANNOTATION_MODEL_EXCLUDED,
@@ -22,7 +22,6 @@ from gpumanager.names import (
 )
 from gpumanager.placement.preference import Preference, read_gpu_policy, read_preference
 from gpumanager.placement.values import PodRequest, Reason, Refusal, Request, check
-from gpumanager.scheduler.scoring.host_resources import NO_RESOURCES, HostResources
 
 MOST_CONTAINERS: Final = 32
 """With GPUs, of one pod; more would be a mistake, and each node that is unlike the others takes
@@ -43,6 +42,26 @@ WISHES: Final = frozenset(
 )
 READ: Final = (*sorted(WISHES), ANNOTATION_POLICY, ANNOTATION_GPU_POLICY)
 """All annotations of which a pod's place depends."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostResources:
+    """CPU and memory of a node, or of those who use it. kube-scheduler decides whether that fits;
+    here it only changes scores, because a GPU is useless if its node has no CPU left."""
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def __add__(self, other: "HostResources") -> "HostResources":
+        return HostResources(self.cpu_milli + other.cpu_milli, self.memory_mib + other.memory_mib)
+
+    def __sub__(self, other: "HostResources") -> "HostResources":
+        return HostResources(self.cpu_milli - other.cpu_milli, self.memory_mib - other.memory_mib)
+
+
+NO_RESOURCES: Final = HostResources()
+BOUNDLESS: Final = HostResources(LARGEST_AMOUNT, LARGEST_AMOUNT)
+"""Of a node that does not say what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +100,7 @@ class PodShape:
     """The GPUs a pod asks for: pods with equal asks are one shape.
 
     requests, kinds: of its containers with GPUs, in the order of admission. host: what it asks of
-    its node beside them. preference: where it wants to be.
+    its node beside them. preference: where it wants to be. claimed: its GPUs come from claims.
     """
 
     requests: tuple[Request, ...]
@@ -89,20 +108,7 @@ class PodShape:
     wish: PodWish = ANY
     host: HostResources = NO_RESOURCES
     preference: Preference = NO_PREFERENCE
-    _hash: int = field(init=False, repr=False, compare=False)
-    """Made once: it is what everything about a shape is found by."""
-
-    def __post_init__(self) -> None:
-        parts = self.requests, self.kinds, self.wish, self.host, self.preference
-        object.__setattr__(self, "_hash", hash(parts))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @property
-    def placed(self) -> "PodShape":
-        """Return it for a pod that has its place: where it would rather be does not matter."""
-        return _shape(self.requests, self.kinds, self.wish, self.host)
+    claimed: bool = False
 
     @property
     def inits(self) -> tuple[int, ...]:
@@ -137,16 +143,15 @@ def pod_shape_of(pod: PodView, default: Preference = NO_PREFERENCE) -> PodShape 
 
     default: what the cluster prefers where the pod has no annotation.
     """
-    needs = needs_of(pod)
-    if not isinstance(needs, PodShape):
-        return needs
+    if not pod.asks:
+        return None
     if long := next((key for key in READ if _is_long(pod.annotations.get(key, ""))), None):
         most = f"{LONGEST_WISH} bytes and {MOST_WORDS} words"
-        return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {long}: the most is {most}")
+        return _refusal(f"annotation {long}: the most is {most}")
     preference = preference_of(pod.annotations)
     if isinstance(preference, Refusal):
         return preference
-    return _shape(needs.requests, needs.kinds, needs.wish, needs.host, preference.over(default))
+    return needs_of(pod, preference.over(default))
 
 
 def claim_shape_of(
@@ -154,59 +159,49 @@ def claim_shape_of(
 ) -> PodShape:
     """Return the shape of a pod whose GPUs come from claims that ask for this. An unknown
     preference counts as none: the pod has been let in."""
-    host = HostResources(pod.cpu_milli, pod.memory_mib)
     preference = preference_of(pod.annotations)
     own = NO_PREFERENCE if isinstance(preference, Refusal) else preference
     requests = requests[:MOST_CONTAINERS]
     kinds = (ContainerKind.APP,) * len(requests)
-    return _shape(requests, kinds, _wish(pod.annotations), host, own.over(default))
-
-
-def needs_of(pod: PodView) -> PodShape | Refusal | None:
-    """Return the shape of a pod that has its place: see `PodShape.placed`.
-
-    A wish that is too long is none: the pod counts all the same.
-    """
     host = HostResources(pod.cpu_milli, pod.memory_mib)
+    return PodShape(requests, kinds, _wish(pod.annotations), host, own.over(default), claimed=True)
+
+
+def needs_of(pod: PodView, preference: Preference = NO_PREFERENCE) -> PodShape | Refusal | None:
+    """Return the same without what its annotations prefer, which does not matter once it has its
+    place. A wish that is too long is none: the pod counts all the same."""
     containers = tuple(asking(pod))
     if len(containers) > MOST_CONTAINERS:
-        detail = f"{len(containers)} containers with GPUs; the most is {MOST_CONTAINERS}"
-        return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
-    return _needs(containers, _wish(pod.annotations) if pod.annotations else ANY, host)
+        found = f"{len(containers)} containers with GPUs"
+        return _refusal(f"{found}; the most is {MOST_CONTAINERS}")
+    host = HostResources(pod.cpu_milli, pod.memory_mib)
+    wish = _wish(pod.annotations) if pod.annotations else ANY
+    return _shape(containers, wish, host, preference)
 
 
 @lru_cache(maxsize=SHAPES_SHARED)
-def _needs(
-    containers: tuple[ContainerView, ...], wish: PodWish, host: HostResources
+def _shape(
+    containers: tuple[ContainerView, ...], wish: PodWish, host: HostResources, wants: Preference
 ) -> PodShape | Refusal | None:
-    """Return the shape that pods of a kind share."""
+    """Return the value that pods of a kind share."""
     requests = []
     for one in containers:
         if one.cores is None or one.blocks is None:
-            detail = f"container {one.name}: its GPU resources are no whole numbers"
-            return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
+            return _refusal(f"container {one.name}: its GPU resources are no whole numbers")
         request = Request(one.cores, one.blocks)
         refused = check(request)
         if request.cores > MOST_CORES:
             detail = f"{request.cores} cores asked; no node has more than {MOST_CORES}"
             refused = Refusal(request, Reason.TOO_LARGE, detail)
         if refused:
-            return Refusal(request, refused.reason, f"container {one.name}: {refused.detail}")
+            return replace(refused, detail=f"container {one.name}: {refused.detail}")
         requests.append(request)
     kinds = tuple([one.kind for one in containers])
-    return _shape(tuple(requests), kinds, wish, host) if requests else None
+    return PodShape(tuple(requests), kinds, wish, host, wants) if requests else None
 
 
-@lru_cache(maxsize=SHAPES_SHARED)
-def _shape(
-    requests: tuple[Request, ...],
-    kinds: tuple[ContainerKind, ...],
-    wish: PodWish,
-    host: HostResources,
-    preference: Preference = NO_PREFERENCE,
-) -> PodShape:
-    """Return the value that equal shapes share."""
-    return PodShape(requests, kinds, wish, host, preference)
+def _refusal(detail: str) -> Refusal:
+    return Refusal(Request(0), Reason.NOT_A_REQUEST, detail)
 
 
 def _wish(said: Mapping[str, str]) -> PodWish:
@@ -231,7 +226,7 @@ def preference_of(annotations: Mapping[str, str]) -> Preference | Refusal:
         name = ANNOTATION_GPU_POLICY
         return replace(found, gpus=read_gpu_policy(annotations.get(name, "")))
     except ValueError as error:
-        return Refusal(Request(0), Reason.NOT_A_REQUEST, f"annotation {name}: {error}")
+        return _refusal(f"annotation {name}: {error}")
 
 
 def _is_long(text: str) -> bool:

@@ -6,13 +6,13 @@ node and that no PodDisruptionBudget may protect, as few and as unimportant as s
 (decision 0063).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import PodView
-from gpumanager.scheduler.cooperative import Work, batches
+from gpumanager.scheduler.cooperative import Work
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.state import ClusterState
@@ -20,8 +20,6 @@ from gpumanager.scheduler.state import ClusterState
 Victims = tuple[PodUID, ...]
 TRIED: Final = 32
 """Nodes on which more victims are searched for: each takes as many trials as it has pods."""
-JUDGED_AT_ONCE: Final = 4
-"""Nodes."""
 
 
 def chosen(
@@ -35,9 +33,9 @@ def chosen(
     the highest priority first. victims: as kube-scheduler chose them. protected: namespaces where
     pods may be; None: that is not known."""
     found: dict[str, Victims] = {}
-    for names in batches(tuple(victims), JUDGED_AT_ONCE):
-        fitting = preempt(state, ask, {name: victims[name] for name in names})
-        found.update((name, victims[name]) for name in fitting)
+    for name, uids in victims.items():
+        if fits_without(state, ask, name, uids):
+            found[name] = uids
         yield
     if found or protected is None or pod.wants_others:
         return found
@@ -47,7 +45,7 @@ def chosen(
         others = _others(state, pod, name, given, protected)
         fewest = yield from _fewest(
             others,
-            lambda some: bool(preempt(state, ask, {name: (*given, *some)})),  # noqa: B023
+            lambda some: fits_without(state, ask, name, (*given, *some)),  # noqa: B023
         )
         if fewest:
             # kube-scheduler takes the first for the most important. One that has gone meanwhile
@@ -83,44 +81,36 @@ def _fewest(others: Sequence[PodView], enough: Callable[[Victims], bool]) -> Wor
     """Return, of the lowest priorities that suffice, one pod where one is enough, or several that
     are all needed. Empty where all together are not enough."""
     # All of the lowest priority, all of the two lowest, and so on.
-    levels = sorted({one.priority for one in others})
-    lowest = (tuple(one.uid for one in others if one.priority <= level) for level in levels)
-    some = yield from _first(lowest, enough)
-    kept = yield from _first(((uid,) for uid in some), enough)
-    if kept:
-        return kept
-    kept = some
-    for spared in reversed(some):  # the most important first
+    kept: Victims = ()
+    for level in sorted({one.priority for one in others}):
+        some = tuple(one.uid for one in others if one.priority <= level)
+        kept = some if enough(some) else ()
+        yield
+        if kept:
+            break
+    for uid in kept:
+        alone = enough((uid,))
+        yield
+        if alone:
+            return (uid,)
+    for spared in reversed(kept):  # the most important first
         rest = tuple(uid for uid in kept if uid != spared)
         kept = rest if enough(rest) else kept
         yield
     return kept
 
 
-def _first(tries: Iterable[Victims], enough: Callable[[Victims], bool]) -> Work[Victims]:
-    for some in tries:
-        fits = enough(some)
-        yield
-        if fits:
-            return some
-    return ()
-
-
-def preempt(
-    state: ClusterState, ask: PodShape, victims: Mapping[str, Iterable[PodUID]]
-) -> dict[str, Packing]:
-    """Return the nodes of these on which the pod fits once their victims are gone.
+def fits_without(
+    state: ClusterState, ask: PodShape, name: str, victims: Collection[PodUID]
+) -> bool:
+    """Return whether the pod fits on the node once these are gone.
 
     All victims stay victims: those that we could spare may be there for CPU, ports or spreading,
-    which kube-scheduler has checked. Where there are none the node is left out: kube-scheduler
-    takes one without victims for an error that ends the whole preemption.
+    which kube-scheduler has checked. A node without any is left out: kube-scheduler takes one
+    without victims for an error that ends the whole preemption.
     """
-    found = {}
-    for name, uids in victims.items():
-        node, gone = state.nodes.get(name), frozenset(uids)
-        if node and gone:
-            holders = {uid: one for uid, one in node.holders.items() if uid not in gone}
-            packing = node.with_holders(holders, node.load).place(ask)
-            if isinstance(packing, Packing):
-                found[name] = packing
-    return found
+    node = state.nodes.get(name)
+    if node is None or not victims:
+        return False
+    holders = {uid: one for uid, one in node.holders.items() if uid not in victims}
+    return isinstance(node.with_holders(holders, node.load).place(ask), Packing)

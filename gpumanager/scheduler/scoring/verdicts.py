@@ -9,7 +9,7 @@ are renewed a few nodes at a time. Scores by the old and the new mix are compara
 waits for ten thousand nodes.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
@@ -81,11 +81,6 @@ class ShapeVerdicts:
         self._stale: set[str] = set()
         """Nodes whose points are by an earlier mix."""
 
-    @property
-    def fits(self) -> dict[str, float]:
-        """Return points by name, of all nodes that fit."""
-        return {name: one for name, one in self.found.items() if isinstance(one, float)}
-
     def unfit(self, name: str) -> Unfit:
         """Return why this node does not fit, in detail."""
         node = self._state.nodes.get(name)
@@ -94,7 +89,7 @@ class ShapeVerdicts:
 
     def points_of(self, name: str) -> float | None:
         """Return its points; None: it does not fit."""
-        found = self.found.get(name)
+        found = self.of(name)
         return found if isinstance(found, float) else None
 
     def of(self, name: str) -> float | Unfit:
@@ -102,8 +97,8 @@ class ShapeVerdicts:
         found = self.found.get(name)
         return self._update(name) if found is None else found
 
-    def catch_up(self, mix: Mix, names: Collection[str] | None) -> None:
-        """Forget what has changed, and judge these; None: all. mix: of pods that are usual."""
+    def catch_up(self, mix: Mix) -> None:
+        """Forget what has changed, and renew a few points that are by another mix."""
         changed = self._state.since(self._seen)
         if changed is None:
             self.found.clear()
@@ -111,21 +106,11 @@ class ShapeVerdicts:
         for name in changed or ():
             self.found.pop(name, None)
         self._seen = self._state.changes
-        self.renew(mix)
-        for name in self._state.nodes if names is None else names:
-            self.of(name)
-
-    def renew(self, mix: Mix) -> None:
-        """Renew a few points that are by another mix."""
         if mix is not self.judge.mix:
             self.judge.mix = mix
-            self._stale = set(self.fits)
+            self._stale = {name for name, one in self.found.items() if isinstance(one, float)}
         for name in tuple(islice(self._stale, RENEWED_AT_ONCE)):
             self._update(name)
-
-    def behind(self, mix: Mix) -> bool:
-        """Return whether some points are not by this mix."""
-        return bool(self._stale) or mix is not self.judge.mix
 
     def _update(self, name: str) -> float | Unfit:
         self._stale.discard(name)
@@ -139,47 +124,29 @@ class ShapeVerdicts:
 
 
 class Verdicts:
-    """Verdicts for the shapes of the last requests. habits: what is usual; by default nothing is
-    known."""
+    """Verdicts for the shapes of the last requests. habits: what is usual."""
 
-    def __init__(
-        self,
-        state: ClusterState,
-        habits: WorkloadMix | None = None,
-        *,
-        judges: Callable[[PodShape, frozenset[str], Mix], NodeScorer] = NodeScorer,
-    ) -> None:
+    def __init__(self, state: ClusterState, habits: WorkloadMix) -> None:
         self._state = state
-        self._judges = judges
-        self._habits = habits or WorkloadMix()
+        self._habits = habits
         self._models = state.models
         self._shapes: dict[PodShape, ShapeVerdicts] = {}
         """The last one that was asked for comes last."""
 
-    def of(self, ask: PodShape, names: Collection[str] | None = None) -> ShapeVerdicts:
-        """Return them up to date. names: nodes to judge now; None: all. Others are judged when they
-        are needed."""
+    def of(self, ask: PodShape) -> ShapeVerdicts:
+        """Return them up to date; nodes are judged when they are needed."""
         if self._models is not self._state.models:
             self._models = self._state.models
             self._shapes.clear()
         shape = self._shapes.pop(ask, None)
         if shape is None:
-            judge = self._judges(ask, self._state.models, self._habits.mix)
+            judge = NodeScorer(ask, self._state.models, self._habits.mix)
             shape = ShapeVerdicts(judge, self._state)
         self._shapes[ask] = shape
         if len(self._shapes) > SHAPES:
             del self._shapes[next(iter(self._shapes))]
-        shape.catch_up(self._habits.mix, names)
+        shape.catch_up(self._habits.mix)
         return shape
-
-    def renew(self) -> bool:
-        """Renew a few points of one shape by the present mix; return False where all are by it. For
-        idle moments."""
-        for shape in self._shapes.values():
-            if shape.behind(self._habits.mix):
-                shape.renew(self._habits.mix)
-                return True
-        return False
 
 
 def filter_nodes(shape: ShapeVerdicts, names: Collection[str]) -> Filtered:

@@ -8,21 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpumanager.errors import GpuManagerError
-from gpumanager.kube.pod import CONFIG_MIRROR, ContainerKind, kind_of
+from gpumanager.kube.pod import CONFIG_MIRROR, LISTS, ContainerKind, kind_of
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
 from gpumanager.placement.values import Request
 
 RESOURCES: Final = (VCORE, VMEMORY)
-LISTS: Final = ("initContainers", "containers")
-
-
-class PodUnreadable(GpuManagerError):
-    """What should be a pod, or a claim, is none: where, and what stands there."""
-
-    def __init__(self, where: str, found: object) -> None:
-        super().__init__(f"not of its kind: {where} is {type(found).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +71,15 @@ class ContainerAmounts:
 
 
 def read_asks(pod: Any) -> tuple[ContainerAmounts, ...]:
-    """Return those of its containers that ask for GPUs, init containers first. Raises
-    PodUnreadable."""
-    spec = mapping(mapping(pod, "the object").get("spec"), "spec")
+    """Return those of its containers that ask for GPUs, init containers first; none for the mirror
+    of a static pod, which is its kubelet's own. Raises as `NOT_UNDERSTOOD` has it."""
+    if CONFIG_MIRROR in annotations(pod):
+        return ()
     found = []
     for field in LISTS:
-        for place, row in enumerate(rows(spec.get(field), f"spec.{field}")):
-            where = f"spec.{field}[{place}]"
-            container = mapping(row, where)
-            resources = mapping(container.get("resources"), f"{where}.resources")
-            limits = mapping(resources.get("limits"), f"{where}.resources.limits")
-            requests = mapping(resources.get("requests"), f"{where}.resources.requests")
-            claims = rows(resources.get("claims"), f"{where}.resources.claims")
+        for place, container in enumerate((pod.get("spec") or {}).get(field) or ()):
+            resources = container.get("resources") or {}
+            limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
             one = ContainerAmounts(
                 name=str(container.get("name", "")),
                 kind=kind_of(container, init=field != "containers"),
@@ -99,36 +87,12 @@ def read_asks(pod: Any) -> tuple[ContainerAmounts, ...]:
                 place=place,
                 amounts={key: Amount(limits.get(key), requests.get(key)) for key in RESOURCES},
                 whole=Amount(limits.get(WHOLE_GPU), requests.get(WHOLE_GPU)),
-                claims=tuple(
-                    str(mapping(claim, f"{where}.resources.claims").get("name", ""))
-                    for claim in claims
-                ),
+                claims=tuple(str(claim["name"]) for claim in resources.get("claims") or ()),
             )
             if one.wants_gpu:
                 found.append(one)
     return tuple(found)
 
 
-def is_mirror(pod: Any) -> bool:
-    """Return whether the API server shows a static pod: its kubelet's own, not to be changed."""
-    return CONFIG_MIRROR in annotations(pod)
-
-
 def annotations(pod: Any) -> Mapping[str, Any]:
-    """Return the pod's annotations; raises PodUnreadable."""
-    metadata = mapping(mapping(pod, "the object").get("metadata"), "metadata")
-    return mapping(metadata.get("annotations"), "metadata.annotations")
-
-
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """Return `value`, or nothing for null; raises PodUnreadable for anything else."""
-    if value is None or isinstance(value, dict):
-        return value or {}
-    raise PodUnreadable(where, value)
-
-
-def rows(value: Any, where: str) -> list[Any]:
-    """Return `value`, or nothing for null; raises PodUnreadable for anything else."""
-    if value is None or isinstance(value, list):
-        return value or []
-    raise PodUnreadable(where, value)
+    return (pod.get("metadata") or {}).get("annotations") or {}

@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 NODES: Final = "/api/v1/nodes"
 PERIOD: Final = 60.0
-PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +126,7 @@ class KnownNodes:
                 log.debug("node %s: %s", node["metadata"].get("name"), error)
 
         try:
-            metadata = await self._api.list(NODES, take, limit=PAGE)
-            while token := metadata.get("continue"):
-                metadata = await self._api.list(NODES, take, limit=PAGE, **{"continue": token})
+            await self._api.list(NODES, take)
             self.kinds = frozenset(found)
             self._warned = False
         except (ApiRefused, ApiUnavailable, *NOT_UNDERSTOOD) as error:

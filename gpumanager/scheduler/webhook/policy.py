@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from gpumanager.names import VCORE, VMEMORY
-
 
 class DefaultMemory(Enum):
     """What becomes of a share that names no memory, where no fixed amount is given for it."""
@@ -27,7 +25,6 @@ class AdmissionPolicy:
     """How pods are changed and judged.
 
     scheduler_name: for pods that name none of their own; empty: left as it is.
-    tolerate: taints, by key, that a pod tolerates where it asks for the resource of that name.
     default_memory: a rule, or a fixed number of blocks of 256 MiB.
     pin: `spec.nodeName` becomes a node affinity, so that the scheduler sees the pod.
     fail_open: what goes wrong in here lets the pod pass.
@@ -35,7 +32,6 @@ class AdmissionPolicy:
     """
 
     scheduler_name: str = ""
-    tolerate: tuple[str, ...] = (VCORE, VMEMORY)
     default_memory: DefaultMemory | int = DefaultMemory.REFUSE
     pin: bool = True
     unschedulable: Unschedulable = Unschedulable.WARN

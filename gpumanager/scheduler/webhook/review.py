@@ -8,12 +8,12 @@ policy decides: allow with a warning (open), or deny with an error (closed).
 import base64
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gpumanager.errors import GpuManagerError
-from gpumanager.scheduler.webhook.asks import PodUnreadable
+from gpumanager.kube.errors import NOT_UNDERSTOOD
 
 log = logging.getLogger(__name__)
 
@@ -61,20 +61,6 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One step of the patch. note: for the user, where the change is one they should know of."""
-
-    op: str
-    path: str
-    value: Any = None
-    note: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        value = {} if self.op == "remove" else {"value": self.value}
-        return {"op": self.op, "path": self.path, **value}
-
-
-@dataclass(frozen=True, slots=True)
 class Remark:
     """About an object, for its author. fatal: it is refused for this."""
 
@@ -85,11 +71,11 @@ class Remark:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """errors: the object is refused for these. warnings: it is let in all the same. patch: what to
-    change then. failed: it could not be checked, and was let in or refused for that."""
+    change then (RFC 6902). failed: it could not be checked, and was let in or refused for that."""
 
     errors: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    patch: Sequence[Operation] = ()
+    patch: Sequence[Mapping[str, Any]] = ()
     failed: bool = False
 
     @classmethod
@@ -98,11 +84,6 @@ class Decision:
             tuple(remark.text for remark in remarks if remark.fatal),
             tuple(remark.text for remark in remarks if not remark.fatal),
         )
-
-    @classmethod
-    def changing(cls, steps: Sequence[Operation], warnings: Sequence[str] = ()) -> "Decision":
-        notes = (step.note for step in steps if step.note)
-        return cls(warnings=(*warnings, *notes), patch=steps)
 
     @property
     def outcome(self) -> str:
@@ -159,8 +140,10 @@ def decide_safely(
         return Decision()
     try:
         return decide(review)
-    except PodUnreadable as error:
-        why = str(error)
+    except NOT_UNDERSTOOD as error:
+        why = f"it is not understood: {error!r}"[:LONGEST_WARNING]
+        log.warning("a %s of namespace %r: %s", subject, review.namespace[:100], why)
+        log.debug("where it was not understood", exc_info=True)
     except Exception:
         log.exception("reviewing a %s of namespace %r failed", subject, review.namespace[:100])
         why = "internal error, see the webhook's log"
@@ -168,6 +151,24 @@ def decide_safely(
     if fail_open:
         return Decision(warnings=(text,), failed=True)
     return Decision(errors=(text,), failed=True)
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the JSON patch from one object to another."""
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        before, after = dict(enumerate(before)), dict(enumerate(after))
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        if before != after:
+            yield {"op": "replace", "path": path, "value": after}
+        return
+    for key in {**before, **after}:
+        below = f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
+        if key not in after:
+            yield {"op": "remove", "path": below}
+        elif key not in before:
+            yield {"op": "add", "path": below, "value": after[key]}
+        else:
+            yield from differences(before[key], after[key], below)
 
 
 def _spec(item: Any) -> Any:
@@ -181,7 +182,7 @@ def encode_response(review: Review, decision: Decision) -> bytes:
         message = "; ".join(decision.errors)[:LONGEST_MESSAGE]
         response["status"] = {"code": INVALID, "reason": "Invalid", "message": message}
     elif decision.patch:
-        steps = json.dumps([step.as_json() for step in decision.patch]).encode()
+        steps = json.dumps(list(decision.patch)).encode()
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(steps).decode()}
     if decision.warnings:
         response["warnings"] = [

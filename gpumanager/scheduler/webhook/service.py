@@ -4,11 +4,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from aiohttp import web
 
-from gpumanager.scheduler.claims.template import ClaimShape
+from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.http.server import (
     JSON,
     Bounds,
@@ -21,9 +21,8 @@ from gpumanager.scheduler.http.server import (
 )
 from gpumanager.scheduler.metrics import MALFORMED, WebhookMetrics
 from gpumanager.scheduler.quota.limits import Quotas, why_never_fits
-from gpumanager.scheduler.webhook.asks import is_mirror, read_asks
-from gpumanager.scheduler.webhook.convert import convert, earlier_claim, shape_of
-from gpumanager.scheduler.webhook.mutate import mutate, mutate_to_claims
+from gpumanager.scheduler.webhook.asks import RESOURCES, read_asks
+from gpumanager.scheduler.webhook.mutate import convert, earlier_claim, mutate, shape_of
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.review import (
@@ -31,6 +30,7 @@ from gpumanager.scheduler.webhook.review import (
     Review,
     ReviewUnreadable,
     decide_safely,
+    differences,
     encode_response,
     read_review,
 )
@@ -51,14 +51,6 @@ BOUNDS: Final = Bounds(
 """body: the API server takes objects of up to 3 MiB, and wraps them in a review."""
 
 
-class ClaimQuota(Protocol):
-    """What the webhook calls of `gpumanager.scheduler.claims.quota.ClaimQuotas`."""
-
-    def refusals(self, namespace: str, claim: ClaimShape) -> tuple[str, ...]: ...
-    def expect(self, namespace: str, claim: ClaimShape) -> None: ...
-    def withdraw(self, namespace: str, claim: ClaimShape) -> None: ...
-
-
 class Webhook:
     """Decides by `policy`. nodes, quotas: called for each pod; empty where nothing is known.
 
@@ -75,7 +67,7 @@ class Webhook:
         version: str = "",
         *,
         trouble: Callable[[], str] = str,
-        quota: ClaimQuota | None = None,
+        quota: ClaimQuotas | None = None,
         claims: bool = False,
     ) -> None:
         self._policy = policy
@@ -106,7 +98,8 @@ class Webhook:
         }
 
     def _mutate(self, review: Review) -> Decision:
-        return Decision.changing(mutate(review.object, self._policy, self._nodes()))
+        pod, notes = mutate(review.object, self._policy, self._nodes())
+        return Decision(warnings=notes, patch=tuple(differences(review.object, pod)))
 
     def _validate(self, review: Review) -> Decision:
         exceeds = partial(why_never_fits, self._quotas(), review.namespace)
@@ -117,9 +110,9 @@ class Webhook:
 
     def mutate_to_claims(self, review: Review) -> Decision:
         """Mutate and validate in one: `/validate` finds no request for GPUs in the result."""
-        pod, steps = mutate_to_claims(review.object, self._policy, self._nodes())
+        pod, notes = mutate(review.object, self._policy, self._nodes(), claims=True)
         asks = read_asks(pod)
-        if not asks or is_mirror(pod):
+        if not asks:
             return Decision()
         found = validate(pod, self._policy, self._nodes())
         errors: Sequence[str] = found.errors
@@ -137,9 +130,10 @@ class Webhook:
                     quota.expect(review.namespace, claim)
         if errors:
             return Decision(errors, found.warnings)
-        # The claim's steps come first: one replaces all annotations, later ones remove some.
-        steps = (*convert(review.object, asks, claim, uses), *steps)
-        return Decision.changing(steps, found.warnings)
+        convert(pod, asks, claim, uses)
+        became = f"{' and '.join(RESOURCES)} became a claim of the template {claim.name}"
+        steps = tuple(differences(review.object, pod))
+        return Decision(warnings=(*found.warnings, became, *notes), patch=steps)
 
     def _review_page(
         self, endpoint: str, decide: Callable[[Review], Decision], subject: str = "pod"
@@ -163,7 +157,7 @@ class Webhook:
                 kind = "pod" if review.kind == "Pod" else review.kind
                 log.info("%s %s is refused: %s", kind, name_of(review), "; ".join(decision.errors))
             elif decision.patch:
-                paths = ", ".join(step.path for step in decision.patch)
+                paths = ", ".join(step["path"] for step in decision.patch)
                 log.info("pod %s: %s", name_of(review), paths)
             return web.Response(
                 body=encode_response(review, decision), headers={"Content-Type": JSON}

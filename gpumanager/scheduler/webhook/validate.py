@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from gpumanager import names
+from gpumanager.kube.pod import pod_amount
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import (
     ANNOTATION_CORE_LIMIT,
@@ -26,13 +27,11 @@ from gpumanager.names import (
 )
 from gpumanager.placement.preference import read_gpu_policy, read_preference
 from gpumanager.placement.values import Reason, Request, check
-from gpumanager.scheduler.quota.limits import pod_amount
 from gpumanager.scheduler.webhook.asks import (
     RESOURCES,
     Amount,
     ContainerAmounts,
     annotations,
-    is_mirror,
     read_asks,
 )
 from gpumanager.scheduler.webhook.nodes import NodeKind, unschedulable
@@ -62,13 +61,13 @@ def validate(
     nodes: Collection[NodeKind] = (),
     exceeds: Callable[[int], str] = lambda _: "",
 ) -> Decision:
-    """Return errors and warnings; none for a pod that asks for no GPU. Raises PodUnreadable.
+    """Return errors and warnings; none for a pod that asks for no GPU.
 
     exceeds: why so many cores exceed the quota of the namespace by themselves; empty where they do
     not. It leads to a warning, because quotas change more easily than nodes do.
     """
     asks = read_asks(pod)
-    if not asks or is_mirror(pod):
+    if not asks:
         return Decision()
     remarks = [remark for ask in asks for remark in _container(ask)]
     remarks += _annotations(annotations(pod), asks)

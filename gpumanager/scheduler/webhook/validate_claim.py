@@ -12,7 +12,6 @@ from typing import Any, Final
 from gpumanager.kube.quantity import exact
 from gpumanager.kube.vcuda_config import read_vcuda_config
 from gpumanager.names import CAPACITY_CORES, CAPACITY_MEMORY, CLAIM_DEVICE_CLASS, CLAIM_DRIVER
-from gpumanager.scheduler.webhook.asks import mapping, rows
 from gpumanager.scheduler.webhook.nodes import NodeKind
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.scheduler.webhook.review import Decision, Remark
@@ -31,42 +30,34 @@ CAPACITIES: Final = (CAPACITY_CORES, CAPACITY_MEMORY)
 def validate_claim(
     kind: str, item: Any, policy: AdmissionPolicy, nodes: Collection[NodeKind] = ()
 ) -> Decision:
-    """Validate one object. kind: one of DEVICES. Raises PodUnreadable."""
-    found, where = mapping(item, "the object"), ""
+    """Validate one object. kind: one of DEVICES. Raises as `NOT_UNDERSTOOD` has it."""
+    found, where = item, ".".join(DEVICES[kind])
     for name in DEVICES[kind]:
-        where = f"{where}.{name}".lstrip(".")
-        found = mapping(found.get(name), where)
-    remarks = [*_parameters(found, where)]
-    for place, row in enumerate(rows(found.get("requests"), f"{where}.requests")):
+        found = found.get(name) or {}
+    remarks = list[Remark]()
+    for place, row in enumerate(found.get("config") or ()):
+        opaque, path = row.get("opaque") or {}, f"{where}.config[{place}].opaque.parameters"
+        if opaque.get("driver") == CLAIM_DRIVER:
+            try:
+                read_vcuda_config(opaque.get("parameters"), path)
+            except ValueError as error:
+                remarks.append(Remark(str(error)))
+    for place, request in enumerate(found.get("requests") or ()):
         path = f"{where}.requests[{place}]"
-        request = mapping(row, path)
-        others = rows(request.get("firstAvailable"), f"{path}.firstAvailable")
-        ways = {f"{path}.exactly": request.get("exactly")}
-        ways |= {f"{path}.firstAvailable[{index}]": one for index, one in enumerate(others)}
-        for of, one in ways.items():
-            asked = mapping(one, of)
+        ways = {f"{path}.exactly": request.get("exactly") or {}}
+        for index, one in enumerate(request.get("firstAvailable") or ()):
+            ways[f"{path}.firstAvailable[{index}]"] = one
+        for of, asked in ways.items():
             if asked.get("deviceClassName") == CLAIM_DEVICE_CLASS:
                 remarks += _request(asked, of, policy, nodes)
     return Decision.by(remarks)
 
 
-def _parameters(devices: Mapping[str, Any], where: str) -> Iterator[Remark]:
-    for place, row in enumerate(rows(devices.get("config"), f"{where}.config")):
-        path = f"{where}.config[{place}]"
-        opaque = mapping(mapping(row, path).get("opaque"), f"{path}.opaque")
-        if opaque.get("driver") == CLAIM_DRIVER:
-            try:
-                read_vcuda_config(opaque.get("parameters"), f"{path}.opaque.parameters")
-            except ValueError as error:
-                yield Remark(str(error))
-
-
 def _request(
     asked: Mapping[str, Any], where: str, policy: AdmissionPolicy, nodes: Collection[NodeKind]
 ) -> Iterator[Remark]:
-    capacity = mapping(asked.get("capacity"), f"{where}.capacity")
     path = f"{where}.capacity.requests"
-    amounts = mapping(capacity.get("requests"), path)
+    amounts = (asked.get("capacity") or {}).get("requests") or {}
     for name, amount in amounts.items():
         if fault := _amount(name, amount):
             yield Remark(f"{path}.{name}: {fault}")

@@ -3,184 +3,109 @@
 A depth-first search. For each claim, each of its requests, each device that the request needs, the
 devices are tried as they stand in the node's slice; within one request never backwards, so that
 each set of devices is tried once. `firstAvailable` tries the next alternative where the rest cannot
-be allocated with this one. tests/contracts/claims compares the results with kube-scheduler's.
+be allocated with this one. Every device may be in several allocations, of which each consumes some
+of its capacity: a request is rounded up to the steps of the device's policy, 300Mi in steps of
+256Mi to 512Mi. tests/contracts/claims compares the results with kube-scheduler's.
 """
 
+import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
+from gpumanager.dra.slice import quantity
 from gpumanager.errors import GpuManagerError
-from gpumanager.kube.claims import list_selectors
-from gpumanager.kube.quantity import exact
-from gpumanager.kube.selectors import selects
-from gpumanager.names import CLAIM_DRIVER
-from gpumanager.sim.claims.slices import PoolDevice, refuse_unknown, written
-
-Object = Mapping[str, Any]
-CLAIM_DEVICES: Final = 32
-"""The most devices that one claim can be given."""
-_REQUEST: Final = frozenset(
-    {
-        "adminAccess",
-        "allocationMode",
-        "capacity",
-        "count",
-        "deviceClassName",
-        "name",
-        "selectors",
-        "tolerations",
-    }
+from gpumanager.kube.claims import (
+    CLOSING_EFFECTS,
+    RequestedDevices,
+    base,
+    list_requests,
+    list_results,
+    list_selectors,
+    requested,
 )
-_CLOSING: Final = frozenset({"NoSchedule", "NoExecute"})
+from gpumanager.kube.errors import Object
+from gpumanager.kube.quantity import exact, whole_number
+from gpumanager.kube.selectors import selects
+from gpumanager.names import CAPACITY_MEMORY, CLAIM_DRIVER
 
-Held = Mapping[tuple[str, str], Mapping[str, Fraction]]
+Held = Mapping[tuple[str, str], Counter[str]]
 """What is consumed of devices, by node and name."""
 
 
-class CannotAllocate(GpuManagerError):
-    """Something is wrong with a claim or a class: no node can help."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
-    """One request of a claim, or one of its alternatives, with the name `gpu/small`.
-
-    claim: its place. selectors: also those of its class. count: None for all.
-    """
-
-    claim: int
-    name: str
-    item: Object
-    selectors: tuple[str, ...]
-    count: int | None
-    capacity: Mapping[str, Fraction]
-
-    def tolerates(self, taint: Object) -> bool:
-        """Return whether a toleration is for the taint; an empty key or effect means any."""
-        for one in self.item.get("tolerations") or ():
-            named = all(one.get(key) in (None, "", taint.get(key)) for key in ("effect", "key"))
-            same = (one.get("value") or "") == (taint.get("value") or "")
-            if named and (one.get("operator") == "Exists" or same):
-                return True
-        return False
-
-    def takes(self, device: PoolDevice) -> bool:
-        """Return whether the device is what is asked for, whatever is free of it; raises
-        SelectorNotKnown and SelectorFailed."""
-        return all(selects(one, CLAIM_DRIVER, device.item) for one in self.selectors) and (
-            self.consumed(device) is not None
-        )
-
-    def consumed(self, device: PoolDevice) -> Mapping[str, Fraction] | None:
-        """Return what it consumes of the device; None for what that does not have."""
-        if not self.capacity.keys() <= device.capacity.keys():
-            return None
-        found = {key: one.consumed(self.capacity.get(key)) for key, one in device.capacity.items()}
-        amounts = {key: amount for key, amount in found.items() if amount is not None}
-        return amounts if amounts.keys() == found.keys() else None
+class CannotSchedule(GpuManagerError):
+    """A pod gets no node; why, in kube-scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDevice:
-    """One device for one request."""
+    """One device for one request. claim: its place. device: as the slice has it."""
 
-    request: DeviceRequest
-    device: PoolDevice
-    consumed: Mapping[str, Fraction]
+    claim: int
+    request: RequestedDevices
+    device: Object
+    consumed: Counter[str]
+
+    def attribute(self, name: str) -> Object | None:
+        """Return one by its full name, `gpu.tencent.com/numa`; the driver may omit its domain."""
+        known, (domain, _, short) = self.device.get("attributes") or {}, name.partition("/")
+        found: Object | None = known.get(name)
+        return found or (known.get(short) if domain == CLAIM_DRIVER else None)
 
 
-def held_devices(allocations: Iterable[Object]) -> Held:
-    """Return what the `status.allocation` of claims hold. Admin access takes nothing."""
-    held: dict[tuple[str, str], dict[str, Fraction]] = {}
-    for result in (row for one in allocations for row in one["devices"].get("results") or ()):
-        if not result.get("adminAccess"):
-            amounts = held.setdefault((result["pool"], result["device"]), {})
-            for name, amount in (result.get("consumedCapacity") or {}).items():
-                amounts[name] = amounts.get(name, Fraction(0)) + (exact(amount) or 0)
+def held_devices(claims: Iterable[Object]) -> Held:
+    """Return what the allocations of claims hold. Admin access takes nothing."""
+    held = defaultdict[tuple[str, str], Counter[str]](Counter)
+    for row in (row for claim in claims for row in list_results(claim)):
+        if not row.get("adminAccess"):
+            consumed = (row.get("consumedCapacity") or {}).items()
+            held[row["pool"], row["device"]].update({n: whole_number(v) or 0 for n, v in consumed})
     return held
 
 
 def allocate(
     claims: Sequence[Object],
     classes: Mapping[str, Object],
-    devices: Sequence[PoolDevice],
+    node: str,
+    devices: Sequence[Object],
     held: Held,
-    *,
-    share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
 ) -> tuple[Object, ...] | None:
     """Return the `status.allocation` of each claim, or None where they do not all fit on the node.
 
-    classes: DeviceClass objects by name. devices: of the node. Raises CannotAllocate, NotSimulated,
-    SelectorNotKnown, SelectorFailed: what is asked for is wrong, whatever the node.
+    classes: DeviceClass objects by name. devices: of the node's slice. Raises CannotSchedule,
+    SelectorNotKnown, SelectorFailed, NotAClaim: what is asked for is wrong, whatever the node.
     """
     requests = [
-        _alternatives(place, one, classes)
+        (place, ways)
         for place, claim in enumerate(claims)
-        for one in claim["spec"]["devices"].get("requests") or ()
+        for ways in list_requests(claim).values()
     ]
-    constraints = [
-        (place, one)
-        for place, claim in enumerate(claims)
-        for one in claim["spec"]["devices"].get("constraints") or ()
-    ]
-    search = _Search(requests, constraints, devices, held)
-    for place in range(len(claims)):
-        least = [
-            min(search.count(way) for way in ways) for ways in requests if ways[0].claim == place
-        ]
-        if sum(least) > CLAIM_DEVICES:
-            raise CannotAllocate(f"more than {CLAIM_DEVICES} devices for one claim")
-    found = next(search.run(0, ()), None)
+    for name in (way.device_class for _, ways in requests for way in ways):
+        if name not in classes:
+            raise CannotSchedule(f"device class {name} does not exist")
+    rules = [requested(claim).get("constraints") or () for claim in claims]
+    found = next(_Search(requests, rules, classes, node, devices, held).run(0, ()), None)
     if found is None:
         return None
     return tuple(
-        _allocation(claim, [one for one in found if one.request.claim == place], classes, share_id)
+        _allocation(claim, [one for one in found if one.claim == place], classes, node)
         for place, claim in enumerate(claims)
     )
 
 
-def _alternatives(
-    claim: int, request: Object, classes: Mapping[str, Object]
-) -> tuple[DeviceRequest, ...]:
-    """Read one request of a claim: itself, or those of its firstAvailable in their order."""
-    name, rows = request["name"], request.get("firstAvailable") or ()
-    named = {f"{name}/{one['name']}": one for one in rows} or {name: request["exactly"]}
-    found = []
-    for full_name, item in named.items():
-        if item["deviceClassName"] not in classes:
-            raise CannotAllocate(f"device class {item['deviceClassName']} does not exist")
-        refuse_unknown(item, _REQUEST, full_name)
-        capacity = dict[str, Fraction]()
-        for key, text in ((item.get("capacity") or {}).get("requests") or {}).items():
-            if (amount := exact(text)) is None:
-                raise CannotAllocate(f"{full_name}: {key}: {text!r} is not a quantity")
-            capacity[key] = amount
-        selectors = (
-            *list_selectors(classes[item["deviceClassName"]].get("spec") or {}),
-            *list_selectors(item),
-        )
-        count = None if item.get("allocationMode") == "All" else int(item.get("count") or 1)
-        found.append(DeviceRequest(claim, full_name, item, selectors, count, capacity))
-    return tuple(found)
-
-
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """requests: of all claims, each with its alternatives. constraints: with their claim."""
+    """requests: of all claims, each with its claim's place and its alternatives. rules: constraints
+    by claim."""
 
-    requests: Sequence[Sequence[DeviceRequest]]
-    constraints: Sequence[tuple[int, Object]]
-    devices: Sequence[PoolDevice]
+    requests: Sequence[tuple[int, Sequence[RequestedDevices]]]
+    rules: Sequence[Sequence[Object]]
+    classes: Mapping[str, Object]
+    node: str
+    devices: Sequence[Object]
     held: Held
-
-    def count(self, request: DeviceRequest) -> int:
-        if request.count is not None:
-            return request.count
-        return sum(map(request.takes, self.devices))
 
     def run(
         self, index: int, taken: tuple[ChosenDevice, ...]
@@ -189,100 +114,128 @@ class _Search:
         if index == len(self.requests):
             yield taken
             return
-        for request in self.requests[index]:
-            count = self.count(request)
-            same = sum(1 for one in taken if one.request.claim == request.claim)
-            if count and same + count <= CLAIM_DEVICES:
-                for choices in self._choices(request, count, 0, taken):
+        claim, ways = self.requests[index]
+        for way in ways:
+            count = way.count
+            if count is None:
+                count = sum(self._consumed(way, one) is not None for one in self.devices)
+            if count:
+                for choices in self._choices(claim, way, count, 0, taken):
                     yield from self.run(index + 1, choices)
 
     def _choices(
-        self, request: DeviceRequest, count: int, start: int, taken: tuple[ChosenDevice, ...]
+        self,
+        claim: int,
+        way: RequestedDevices,
+        count: int,
+        start: int,
+        taken: tuple[ChosenDevice, ...],
     ) -> Iterator[tuple[ChosenDevice, ...]]:
         """Yield ways to take so many more devices, of those from `start` on."""
         if not count:
             yield taken
             return
-        for position in range(start, len(self.devices)):
+        for position in range(start, len(self.devices) - count + 1):
             device = self.devices[position]
-            if not request.takes(device):
+            if (consumed := self._consumed(way, device)) is None:
                 continue
-            if chosen := self._choice(request, device, taken):
-                yield from self._choices(request, count - 1, position + 1, (*taken, chosen))
-            if request.count is None:  # this one or none
-                return
+            chosen = ChosenDevice(claim, way, device, consumed)
+            if self._is_free(chosen, taken):
+                yield from self._choices(claim, way, count - 1, position + 1, (*taken, chosen))
 
-    def _choice(
-        self, request: DeviceRequest, device: PoolDevice, taken: Sequence[ChosenDevice]
-    ) -> ChosenDevice | None:
-        for taint in device.item.get("taints") or ():
-            if taint.get("effect") in _CLOSING and not request.tolerates(taint):
-                return None
-        chosen = ChosenDevice(request, device, request.consumed(device) or {})
-        mine = [one for one in taken if one.request.claim == request.claim]
-        rules = [rule for claim, rule in self.constraints if claim == request.claim]
-        if not all(map(partial(_agrees, mine, chosen), rules)):
-            if request.count is None:
-                raise CannotAllocate(f"{request.name}: a constraint keeps off {device.name}")
+    def _consumed(self, way: RequestedDevices, device: Object) -> Counter[str] | None:
+        """Return what it consumes of the device; None for a device that it does not ask for."""
+        of_class = list_selectors(self.classes[way.device_class].get("spec") or {})
+        if not all(selects(one, CLAIM_DRIVER, device) for one in (*of_class, *way.selectors)):
             return None
-        others = [one.consumed for one in taken if one.device is device]
-        held = [self.held.get((device.node, device.name), {}), *others]
-        for name, amount in chosen.consumed.items():
-            used = sum((one.get(name, Fraction(0)) for one in held), amount)
-            if used > device.capacity[name].value:
+        asked, found = dict(way.amounts), Counter[str]()
+        for name, one in (device.get("capacity") or {}).items():
+            policy = one["requestPolicy"]
+            steps = [whole_number(policy["validRange"][key]) or 0 for key in ("min", "max", "step")]
+            least, most, step = steps
+            found[name] = whole_number(policy["default"]) or 0
+            if name in asked:
+                more = math.ceil(((exact(asked[name]) or 0) - least) / step)
+                found[name] = least + max(0, more) * step
+            if found[name] > most:
                 return None
-        return chosen
+        return found if asked.keys() <= found.keys() else None
+
+    def _is_free(self, chosen: ChosenDevice, taken: Sequence[ChosenDevice]) -> bool:
+        """Return whether taints, constraints and what is held of the device leave it."""
+        device = chosen.device
+        for taint in device.get("taints") or ():
+            tolerated = any(_tolerates(one, taint) for one in chosen.request.tolerations)
+            if taint.get("effect") in CLOSING_EFFECTS and not tolerated:
+                return False
+        mine = [one for one in taken if one.claim == chosen.claim]
+        if not all(_agrees(mine, chosen, rule) for rule in self.rules[chosen.claim]):
+            return False
+        used = self.held.get((self.node, device["name"]), Counter()) + chosen.consumed
+        for one in taken:
+            if one.device is device:
+                used += one.consumed
+        return all(
+            used[name] <= (whole_number(one["value"]) or 0)
+            for name, one in (device.get("capacity") or {}).items()
+        )
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    """Return whether a toleration is for the taint; an empty key or effect means any."""
+    if any(toleration.get(key) not in (None, "", taint.get(key)) for key in ("effect", "key")):
+        return False
+    same = (toleration.get("value") or "") == (taint.get("value") or "")
+    return same or toleration.get("operator") == "Exists"
 
 
 def _agrees(taken: Sequence[ChosenDevice], choice: ChosenDevice, rule: Object) -> bool:
     """Return whether the device has the same attribute as those before it, or another one."""
+    wanted = {*(rule.get("requests") or ())}
 
     def is_for(one: ChosenDevice) -> bool:
-        name, wanted = one.request.name, rule.get("requests") or ()
-        return not wanted or name in wanted or name.partition("/")[0] in wanted
+        return not wanted or bool(wanted & {one.request.name, base(one.request.name)})
 
     if not is_for(choice):
         return True
     same = rule.get("matchAttribute")
     name = same or rule["distinctAttribute"]
-    value = choice.device.attribute(name)
-    others = [one.device.attribute(name) for one in taken if is_for(one)]
+    value = choice.attribute(name)
+    others = [one.attribute(name) for one in taken if is_for(one)]
     return value is not None and (not others or (value in others) is bool(same))
 
 
 def _allocation(
-    claim: Object,
-    choices: Sequence[ChosenDevice],
-    classes: Mapping[str, Object],
-    share_id: Callable[[], str],
+    claim: Object, choices: Sequence[ChosenDevice], classes: Mapping[str, Object], node: str
 ) -> Object:
     """Return an AllocationResult, without the time at which it is written."""
-    devices: dict[str, Any] = {"results": [_result(one, share_id()) for one in choices]}
+    results = []
+    for one in choices:
+        row: dict[str, Any] = {
+            "request": one.request.name,
+            "driver": CLAIM_DRIVER,
+            "pool": node,
+            "device": one.device["name"],
+            "shareID": str(uuid.uuid4()),
+            "consumedCapacity": {
+                name: quantity(amount) if name == CAPACITY_MEMORY else str(amount)
+                for name, amount in one.consumed.items()
+            },
+        }
+        if one.request.admin:
+            row["adminAccess"] = True
+        if one.request.tolerations:
+            row["tolerations"] = [*one.request.tolerations]
+        results.append(row)
+    devices: dict[str, Any] = {"results": results}
     if config := _config(claim, choices, classes):
         devices["config"] = config
-    places = (
-        [{"key": "metadata.name", "operator": "In", "values": [choices[0].device.node]}]
-        if choices
-        else []
-    )
-    terms = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": places}]}} if places else {}
-    return {"devices": devices, **terms}
-
-
-def _result(one: ChosenDevice, share: str) -> Object:
-    more = {
-        key: one.request.item[key]
-        for key in ("adminAccess", "tolerations")
-        if one.request.item.get(key)
-    }
+    if not choices:
+        return {"devices": devices}
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     return {
-        "request": one.request.name,
-        "driver": CLAIM_DRIVER,
-        "pool": one.device.node,
-        "device": one.device.name,
-        "shareID": share,
-        "consumedCapacity": {name: written(amount) for name, amount in one.consumed.items()},
-        **more,
+        "devices": devices,
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
     }
 
 
@@ -293,24 +246,19 @@ def _config(
 
     One that is for all requests names none.
     """
-    requests = {one.request.name: one.request.item["deviceClassName"] for one in choices}
+    requests = {one.request.name: one.request.device_class for one in choices}
+    names = [{name, base(name)} for name in requests]
     found = [
-        {
-            **one,
-            "source": "FromClass",
-            "requests": [key for key, of in requests.items() if of == name],
-        }
-        for name in dict.fromkeys(requests.values())
-        for one in (classes[name].get("spec") or {}).get("config") or ()
+        {**one, "source": "FromClass", "requests": [key for key in requests if requests[key] == of]}
+        for of in dict.fromkeys(requests.values())
+        for one in (classes[of].get("spec") or {}).get("config") or ()
     ]
-    names = {part for name in requests for part in (name, name.partition("/")[0])}
     found += [
         {**one, "source": "FromClaim"}
-        for one in claim["spec"]["devices"].get("config") or ()
-        if not one.get("requests") or not names.isdisjoint(one["requests"])
+        for one in requested(claim).get("config") or ()
+        if not one.get("requests") or any(both & {*one["requests"]} for both in names)
     ]
     for one in found:
-        named = set(one.get("requests") or ())
-        if all(named & {name, name.partition("/")[0]} for name in requests):
+        if all(both & {*(one.get("requests") or ())} for both in names):
             one.pop("requests", None)
     return found

@@ -5,52 +5,50 @@ scheduler makes a claim for the pod, with a request for each container, and says
 which container has which. Not simulated: nodes that have a device plugin for the same resource.
 """
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
+from gpumanager.kube.errors import Object
 from gpumanager.kube.quantity import whole_number
 
-Object = Mapping[str, Any]
 ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Before a class's name: every class is an extended resource by that."""
 
 
-def extended_resources(pod: Object, classes: Sequence[Object]) -> dict[str, str]:
-    """Return those that the pod requests and a class has: the class's name by the resource's."""
+def extended_claim(pod: Object, classes: Sequence[Object]) -> tuple[Object, Object] | None:
+    """Make the claim, and the pod's status; None where it requests no resource of a class."""
     known = {IMPLICIT + one["metadata"]["name"]: one["metadata"]["name"] for one in classes}
     for one in classes:
         if name := (one.get("spec") or {}).get("extendedResourceName"):
             known[name] = one["metadata"]["name"]
     asked = {name for one in _containers(pod) for name, count in _asked(one).items() if count}
-    return {name: known[name] for name in sorted(asked & known.keys())}
-
-
-def extended_claim(
-    pod: Object, resources: Mapping[str, str], suffix: str
-) -> tuple[Object, list[dict[str, str]]]:
-    """Make the claim, and the rows of the pod's status. suffix: of its name."""
-    requests, mappings = dict[str, tuple[str, int]](), list[dict[str, str]]()
-    for resource, device_class in resources.items():
+    requests, mappings = list[dict[str, Any]](), list[dict[str, str]]()
+    for resource in sorted(asked & known.keys()):
         counts, rows = _requests(pod, resource)
-        requests |= {name: (device_class, count) for name, count in counts.items()}
+        requests += [
+            {"name": name, "exactly": {"deviceClassName": known[resource], "count": count}}
+            for name, count in counts.items()
+        ]
         mappings += rows
+    if not requests:
+        return None
     metadata = pod["metadata"]
-    owned = {"apiVersion": "v1", "kind": "Pod", "controller": True}
-    listed = [
-        {"name": name, "exactly": {"deviceClassName": of, "count": count}}
-        for name, (of, count) in sorted(requests.items())
-    ]
+    name = f"{metadata['name']}-extended-resources-"[:58] + secrets.token_hex(3)[:5]
+    owner = {"apiVersion": "v1", "kind": "Pod", "controller": True}
     claim = {
         "metadata": {
-            "name": f"{metadata['name']}-extended-resources-"[:58] + suffix,
+            "name": name,
             "namespace": metadata.get("namespace", ""),
-            "ownerReferences": [{**owned, "name": metadata["name"], "uid": metadata["uid"]}],
+            "ownerReferences": [{**owner, "name": metadata["name"], "uid": metadata["uid"]}],
             "annotations": {ANNOTATION: "true"},
         },
-        "spec": {"devices": {"requests": listed}},
+        "spec": {"devices": {"requests": sorted(requests, key=itemgetter("name"))}},
     }
-    return claim, mappings
+    told = {"requestMappings": mappings, "resourceClaimName": name}
+    return claim, {"extendedResourceClaimStatus": told}
 
 
 def _requests(pod: Object, resource: str) -> tuple[dict[str, int], list[dict[str, str]]]:

@@ -11,17 +11,17 @@ room for its claim waits as long as another one runs.
 import asyncio
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from gpumanager.errors import GpuManagerError
 from gpumanager.kube.access import Access
 from gpumanager.kube.claims import base, list_devices
 from gpumanager.kube.client import KubeClient
+from gpumanager.kube.errors import Object
 from gpumanager.names import (
     CLAIM_DEVICE_CLASS,
     CLAIM_DRIVER,
@@ -30,26 +30,23 @@ from gpumanager.names import (
     VMEMORY,
     WHOLE_GPU,
 )
-from gpumanager.sim import events
-from gpumanager.sim.claims.control_plane import ClaimControlPlane
-from gpumanager.sim.claims.controller import is_done
+from gpumanager.sim.claims.control_plane import ClaimControlPlane, is_done
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from gpumanager.sim.kubelet.dra.api import HttpNodeApi
+from gpumanager.sim.kubelet.dra.api import NodeApi
+from gpumanager.sim.kubelet.kubelet import DevicesNotReady
 from gpumanager.sim.machine import Machine
 from gpumanager.sim.manifest.pods import (
-    NO_DATA,
     NODE,
     ContainerManifest,
     Manifest,
     Pod,
     parse_pods,
 )
+from gpumanager.sim.manifest.volumes import ConfigData
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.sim.results import ContainerResult, memory_limit
 
-Object = Mapping[str, Any]
 PUBLISHED_SECONDS: Final = 60.0
 FAST_FLAGS: Final = {"gpu-move-delay": "0.2s", "allocation-check-period": "0.2s"}
 """Nobody uses a GPU while they are shared out."""
@@ -64,40 +61,31 @@ CLASSES: Final[tuple[Object, ...]] = (
 """As the chart installs them."""
 
 
-class SliceNotPublished(GpuManagerError):
-    """The agent did not offer its GPUs in time."""
-
-
 class ClaimsNode:
-    """Use as an async context manager. seed: of every free choice the kubelet has. claims_gpus:
-    how many GPUs claims have; None: all. The others are for device plugins. agent_flags: more flags
-    of the agent."""
+    """Use as an async context manager. claims_gpus: how many GPUs claims have; None: all. The
+    others are for device plugins. agent_flags: more flags of the agent. options: of SimulatedNode.
+    """
+
+    node: SimulatedNode
+    client: KubeClient
+    kubeconfig: Path
 
     def __init__(
         self,
         machine: Machine,
         *,
-        seed: int = 0,
-        on_event: events.OnEvent = events.ignore,
         claims_gpus: int | None = None,
         agent_flags: Mapping[str, object] = MappingProxyType({}),
+        **options: Any,
     ) -> None:
-        self._agent_flags = agent_flags
         self.server = SimulatedApiServer()
         self.plane = ClaimControlPlane(self.server)
-        self._machine, self._seed, self._on_event = machine, seed, on_event
+        self.flags = {"interface": "claims", "hostname-override": NODE, **agent_flags}
+        if claims_gpus is not None:
+            self.flags |= {"interface": "both", "claims-gpus": claims_gpus, **FAST_FLAGS}
+        self._machine, self._options = machine, options
         self._claims_gpus = claims_gpus
         self._stack = AsyncExitStack()
-        self._ends = 0
-        self._ended = asyncio.Condition()
-        self._node: SimulatedNode | None = None
-        self._data = NO_DATA
-
-    @property
-    def node(self) -> SimulatedNode:
-        if self._node is None:
-            raise GpuManagerError("this simulated node is not running")
-        return self._node
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -107,30 +95,50 @@ class ClaimsNode:
             for one in CLASSES:
                 await self.server.create("deviceclasses", one)
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
-            kubeconfig = Path(directory) / "kubeconfig"
-            kubeconfig.write_text(self.server.kubeconfig)
-            client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
-            flags: dict[str, object] = {"kubeconfig": kubeconfig, "hostname-override": NODE}
-            flags |= {"interface": "claims", **self._agent_flags}
-            if self._claims_gpus is not None:
-                flags |= {"interface": "both", "claims-gpus": self._claims_gpus, **FAST_FLAGS}
-            node = SimulatedNode(
+            self.kubeconfig = Path(directory) / "kubeconfig"
+            self.kubeconfig.write_text(self.server.kubeconfig)
+            self.client = await stack.enter_async_context(KubeClient(Access(self.server.url)))
+            self.node = SimulatedNode(
                 self._machine,
-                seed=self._seed,
-                on_event=self._on_event,
-                agent_flags=flags,
-                api=HttpNodeApi(client, NODE),
+                agent_flags={"kubeconfig": self.kubeconfig, **self.flags},
+                api=NodeApi(self.client, NODE),
+                **self._options,
             )
-            self._node = await stack.enter_async_context(node)
-            await node.unless_agent_dies(self._wait_until_published())
-            if self._claims_gpus is not None:
-                ready = node.kubelet.wait_for_devices((VCORE, VMEMORY), PUBLISHED_SECONDS)
-                await node.unless_agent_dies(ready)
+            await stack.enter_async_context(self.node)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    async def run(
+        self, manifest: Manifest, stop: asyncio.Event | None = None
+    ) -> tuple[ContainerResult, ...]:
+        """Run as `SimulatedNode.run`, once the GPUs are offered; the simulated scheduler binds pods
+        with claims."""
+        return await self.node.unless_agent_dies(self._run(manifest, stop))
+
+    async def _run(
+        self, manifest: Manifest, stop: asyncio.Event | None
+    ) -> tuple[ContainerResult, ...]:
+        await self._wait_until_published()
+        claiming = dict[str, Object]()
+        for one in manifest.objects:
+            if one.resource == "pods":
+                claiming[one.item["metadata"]["uid"]] = one.item
+            elif one.item["metadata"]["name"] not in {CLAIM_DEVICE_CLASS, CLAIM_WHOLE_CLASS}:
+                await self.server.create(one.resource, one.item)
+        running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
+        async with asyncio.TaskGroup() as group:
+            for pod in manifest.pods:
+                if pod.uid in claiming:
+                    await self.server.create("pods", claiming[pod.uid])
+                    await self.plane.settle()
+                    work = self._run_claiming(pod, manifest.data, stop)
+                else:
+                    work = self.node.run([pod], stop)
+                running.append(group.create_task(work))
+        return tuple(result for task in running for result in task.result())
 
     async def _wait_until_published(self) -> None:
         objects, wanted = self.server.objects, self._claims_gpus or 1
@@ -142,43 +150,17 @@ class ClaimsNode:
                     await self.server.changed_since(objects.version)
         except TimeoutError:
             words = self.node.agent.last_words()
-            raise SliceNotPublished(f"no slice; the agent's log ends with: {words}") from None
-
-    async def run(
-        self, manifest: Manifest, stop: asyncio.Event | None = None
-    ) -> tuple[ContainerResult, ...]:
-        """Run as `SimulatedNode.run`; the simulated scheduler binds pods with claims."""
-        using = {}
-        self._data = manifest.data
-        for one in manifest.objects:
-            if one.resource == "pods":
-                using[one.item["metadata"]["uid"]] = one.item
-            elif one.item["metadata"]["name"] not in {CLAIM_DEVICE_CLASS, CLAIM_WHOLE_CLASS}:
-                await self.server.create(one.resource, one.item)
-        return await self.node.unless_agent_dies(self._run(manifest.pods, using, stop))
-
-    async def _run(
-        self, pods: Sequence[Pod], using: Mapping[str, Object], stop: asyncio.Event | None
-    ) -> tuple[ContainerResult, ...]:
-        running: list[asyncio.Task[tuple[ContainerResult, ...]]] = []
-        async with asyncio.TaskGroup() as group:
-            for pod in pods:
-                if pod.uid in using:
-                    await self.server.create("pods", using[pod.uid])
-                    await self.plane.settle()
-                claiming = pod.uid in using
-                work = self._run_claiming(pod, stop) if claiming else self.node.run([pod], stop)
-                running.append(group.create_task(work))
-        return tuple(result for task in running for result in task.result())
+            raise DevicesNotReady(f"no slice; the agent's log ends with: {words}") from None
+        if self._claims_gpus is not None:
+            await self.node.kubelet.wait_for_devices((VCORE, VMEMORY), PUBLISHED_SECONDS)
 
     async def _run_claiming(
-        self, pod: Pod, stop: asyncio.Event | None
+        self, pod: Pod, data: ConfigData, stop: asyncio.Event | None
     ) -> tuple[ContainerResult, ...]:
         key = Key("pods", pod.namespace, pod.name)
         if refused := await self._wait_for_node(key):
             return tuple(ContainerResult(pod, one, refused=refused) for one in pod.containers)
-        item = self.server.objects.get(key)
-        (bound,) = parse_pods(json.dumps(item), pod.full_name, self._data)
+        (bound,) = parse_pods(json.dumps(self.server.objects.get(key)), pod.full_name, data)
         variables = {one.name: one.environment for one in pod.containers}
         found = [replace(one, environment=variables[one.name]) for one in bound.containers]
         bound = replace(bound, containers=tuple(found))
@@ -186,11 +168,8 @@ class ClaimsNode:
         results = await self.node.run([bound], stop)
         failed = any(one.exit_code != 0 for one in results)
         patch = {"status": {"phase": "Failed" if failed else "Succeeded"}}
-        await self.server.change(key, MERGE, patch, status=True)
+        await self.server.change(key, patch, status=True)
         await self.plane.settle()
-        async with self._ended:
-            self._ends += 1
-            self._ended.notify_all()
         return tuple(
             replace(one, container=container, memory_limit=memory_limit(container, one.gpus))
             for one, container in ((one, asked[one.container.name]) for one in results)
@@ -198,16 +177,17 @@ class ClaimsNode:
 
     async def _wait_for_node(self, key: Key) -> str:
         """Return why there is none, once no other pod could make room; empty when it is bound."""
-        while not (item := self.server.objects.get(key))["spec"].get("nodeName"):
-            pods = self.server.objects.list("pods")
-            if not any(one["spec"].get("nodeName") and not is_done(one) for one in pods):
-                conditions = item["status"]["conditions"]
-                return next(str(one["message"]) for one in conditions)
-            seen = self._ends
-            async with self._ended:
-                while self._ends == seen:
-                    await self._ended.wait()
-        return ""
+        objects = self.server.objects
+        while True:
+            await self.plane.settle()
+            item, version = objects.get(key), objects.version
+            if item["spec"].get("nodeName"):
+                return ""
+            if not any(
+                one["spec"].get("nodeName") and not is_done(one) for one in objects.list("pods")
+            ):
+                return next(str(one["message"]) for one in item["status"]["conditions"])
+            await self.server.changed_since(version)
 
     def _with_amounts(self, pod: Pod, container: ContainerManifest) -> ContainerManifest:
         """Return it with what its claims hold, as the two lines count; nothing by admin access."""

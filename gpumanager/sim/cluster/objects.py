@@ -5,44 +5,45 @@ remembered for watches until they are forgotten, as a real server's compaction d
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpumanager.sim.cluster.patch import patched
+from gpumanager.kube.claims import ENDED
+from gpumanager.kube.errors import Object
 
-Object = Mapping[str, Any]
-FINAL_PHASES: Final = frozenset({"Failed", "Succeeded"})
-KINDS: Final = {
-    "pods": "Pod",
-    "nodes": "Node",
-    "events": "Event",
-    "leases": "Lease",
-    "configmaps": "ConfigMap",
-    "secrets": "Secret",
-    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
-    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
-    "certificatesigningrequests": "CertificateSigningRequest",
-    "poddisruptionbudgets": "PodDisruptionBudget",
-    "resourcequotas": "ResourceQuota",
-    "resourceclaims": "ResourceClaim",
-    "resourceclaimtemplates": "ResourceClaimTemplate",
-    "resourceslices": "ResourceSlice",
-    "deviceclasses": "DeviceClass",
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+_ROWS: Final = dict.fromkeys(("containers", "initContainers", "containerStatuses"), "name")
+PATCH_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
+    MERGE: {},
+    STRATEGIC: {"conditions": "type", **_ROWS},
 }
-GROUPS: Final = {
-    "leases": "coordination.k8s.io/v1",
-    "mutatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
-    "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
-    "certificatesigningrequests": "certificates.k8s.io/v1",
-    "poddisruptionbudgets": "policy/v1",
-    "resourceclaims": "resource.k8s.io/v1",
-    "resourceclaimtemplates": "resource.k8s.io/v1",
-    "resourceslices": "resource.k8s.io/v1",
-    "deviceclasses": "resource.k8s.io/v1",
+"""Lists that a patch merges by rows, and their key; it replaces others."""
+TYPES: Final = {
+    "pods": ("v1", "Pod"),
+    "nodes": ("v1", "Node"),
+    "events": ("v1", "Event"),
+    "configmaps": ("v1", "ConfigMap"),
+    "secrets": ("v1", "Secret"),
+    "resourcequotas": ("v1", "ResourceQuota"),
+    "leases": ("coordination.k8s.io/v1", "Lease"),
+    "mutatingwebhookconfigurations": (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+    ),
+    "validatingwebhookconfigurations": (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+    ),
+    "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
+    "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
+    "resourceclaimtemplates": ("resource.k8s.io/v1", "ResourceClaimTemplate"),
+    "resourceslices": ("resource.k8s.io/v1", "ResourceSlice"),
+    "deviceclasses": ("resource.k8s.io/v1", "DeviceClass"),
 }
-"""Of kinds that are not of the core."""
+"""apiVersion and kind, by resource."""
 
 
 class StatusError(Exception):
@@ -53,6 +54,17 @@ class StatusError(Exception):
         self.status = status
         self.reason = reason
 
+    def as_object(self) -> Object:
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": str(self),
+            "reason": self.reason,
+            "code": self.status,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -61,6 +73,11 @@ class Key:
     resource: str
     namespace: str
     name: str
+
+
+def key_of(resource: str, item: Object) -> Key:
+    metadata = item["metadata"]
+    return Key(resource, metadata.get("namespace", ""), metadata["name"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,33 +136,21 @@ class Objects:
             "name": key.name,
             **({"namespace": key.namespace} if key.namespace else {}),
         }
-        fixed = {"apiVersion": GROUPS.get(key.resource, "v1"), "kind": KINDS[key.resource]}
-        return self._put(key, {**item, **fixed, "metadata": metadata})
+        version, kind = TYPES[key.resource]
+        return self._put(key, {**item, "apiVersion": version, "kind": kind, "metadata": metadata})
 
-    def patch(self, key: Key, kind: str, patch: Any, *, status: bool = False) -> Object:
-        """status: the part that is written; the other part stays as it is."""
+    def patch(self, key: Key, patch: Any, kind: str = MERGE, *, status: bool = False) -> Object:
+        """status: the part that is written; the other part stays as it is. An object that was
+        deleted is removed with the last of its finalizers."""
         before = self.get(key)
-        try:
-            after = patched(kind, before, patch)
-        except KeyError:
-            raise StatusError(415, "UnsupportedMediaType", f"{kind} is not understood") from None
+        if kind not in PATCH_KEYS:
+            raise StatusError(415, "UnsupportedMediaType", f"{kind} is not understood")
+        after = _merge(before, patch, PATCH_KEYS[kind])
         if after["metadata"].get("uid") != before["metadata"]["uid"]:
             raise StatusError(422, "Invalid", f"{key.name}: metadata.uid: field is immutable")
-        return self._replace(key, before, after, status=status)
-
-    def update(self, key: Key, item: Object, *, status: bool = False) -> Object:
-        """Write as PUT does: everything as `item` has it; status: as with `patch`."""
-        before, fixed = self.get(key), ("uid", "creationTimestamp", "deletionTimestamp")
-        same = {name: before["metadata"][name] for name in fixed if name in before["metadata"]}
-        after = {**before, **item, "metadata": {**item["metadata"], **same}}
-        self._agree(key, before, item["metadata"])
-        return self._replace(key, before, after, status=status)
-
-    def _replace(self, key: Key, before: Object, after: Object, *, status: bool) -> Object:
-        """Replace an object; one that was deleted is removed with the last of its finalizers."""
         self._agree(key, before, after["metadata"])
-        part = {"status": after.get("status", {})} if status else {}
-        whole = {**before, **part} if status else {**after, "status": before.get("status", {})}
+        other, same = (before, after) if status else (after, before)
+        whole = {**other, "status": same.get("status", {})}
         if whole == before:
             return before
         made = self._put(key, whole)
@@ -173,7 +178,7 @@ class Objects:
         without grace: its kubelet ends it."""
         before = self.get(key)
         self._agree(key, before, preconditions)
-        running = (before.get("status") or {}).get("phase") not in FINAL_PHASES
+        running = (before.get("status") or {}).get("phase") not in ENDED
         kept, is_pod = bool(before["metadata"].get("finalizers")), key.resource == "pods"
         if not (is_pod or kept):
             return self.remove(key)
@@ -214,3 +219,21 @@ class Objects:
             if has != said:
                 cause = f"precondition failed: {name} is {has}, not {said}"
                 raise StatusError(409, "Conflict", f'{key.resource} "{key.name}": {cause}')
+
+
+def _merge(target: Any, patch: Any, keys: Mapping[str, str], field: str = "") -> Any:
+    """Merge by RFC 7386, but for lists in fields that have a key: these by rows."""
+    if isinstance(patch, Sequence) and field in keys:
+        rows = {row[keys[field]]: row for row in target or []}
+        for row in patch:
+            rows[row[keys[field]]] = _merge(rows.get(row[keys[field]]), row, keys)
+        return list(rows.values())
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge(result.get(key), value, keys, key)
+    return result

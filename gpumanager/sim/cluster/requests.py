@@ -1,4 +1,4 @@
-"""What a request to the simulated API server means. Pure."""
+"""What a request to the simulated API server means, and what a watch shows of a change. Pure."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from gpumanager.sim.cluster.objects import GROUPS, KINDS, Key, Object, StatusError
+from gpumanager.kube.errors import Object
+from gpumanager.sim.cluster.objects import TYPES, Change, Key, StatusError
 
-ROOT: Final = ("api", "v1")
 PARTS: Final = frozenset({"", "status", "binding"})
 
 
@@ -46,18 +46,14 @@ class Call:
 def read_call(method: str, target: str, kind: str, body: bytes) -> Call:
     """Parse a request; raises StatusError for a path that leads nowhere."""
     url = urlsplit(target)
-    words = [unquote(word) for word in url.path.strip("/").split("/")]
-    namespace, group = "", ""
-    if words[0] == "apis":
-        group, words = "/".join(words[1:3]), words[3:]
-    elif tuple(words[:2]) == ROOT:
-        words = words[2:]
-    else:
-        raise StatusError(404, "NotFound", "the server could not find the requested resource")
+    root, *words = [unquote(word) for word in url.path.strip("/").split("/")]
+    length = 1 if root == "api" else 2  # v1, or policy/v1
+    version, words = "/".join(words[:length]), words[length:]
+    namespace = ""
     if words[:1] == ["namespaces"] and len(words) > 2:  # noqa: PLR2004
         namespace, words = words[1], words[2:]
     resource, name, part, *_ = [*words, "", "", ""]
-    if resource not in KINDS or GROUPS.get(resource, "") != group or part not in PARTS:
+    if root not in {"api", "apis"} or TYPES.get(resource, ("",))[0] != version or part not in PARTS:
         raise StatusError(404, "NotFound", "the server could not find the requested resource")
     query = dict(parse_qsl(url.query))
     return Call(method, resource, namespace, name, part, query, kind.partition(";")[0], body)
@@ -87,13 +83,20 @@ def selector(query: Mapping[str, str]) -> Callable[[Object], bool]:
     return matches
 
 
-def status_object(refused: StatusError) -> dict[str, Any]:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": str(refused),
-        "reason": refused.reason,
-        "code": refused.status,
-    }
+def watch_event(change: Change, wanted: Callable[[Object], bool]) -> Object | None:
+    """Return the event for a watcher with a selector: ADDED for an object that comes to match,
+    DELETED for one that ceases to."""
+    was = change.before is not None and wanted(change.before)
+    if change.after is not None and wanted(change.after):
+        return {"type": "MODIFIED" if was else "ADDED", "object": change.after}
+    if not was or change.before is None:
+        return None
+    metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
+    return {"type": "DELETED", "object": {**change.before, "metadata": metadata}}
+
+
+def bookmark(resource: str, version: int) -> Object:
+    group, kind = TYPES[resource]
+    metadata = {"resourceVersion": str(version)}
+    item = {"kind": kind, "apiVersion": group, "metadata": metadata}
+    return {"type": "BOOKMARK", "object": item}

@@ -15,16 +15,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from gpumanager.http_server import BoundedServer, ConnectionBounds
-from gpumanager.sim.cluster.objects import GROUPS, KINDS, Change, Key, Object, Objects, StatusError
-from gpumanager.sim.cluster.requests import Call, read_call, selector, status_object
+from gpumanager.kube.errors import Object
+from gpumanager.sim.cluster.objects import TYPES, Key, Objects, StatusError, key_of
+from gpumanager.sim.cluster.requests import Call, bookmark, read_call, selector, watch_event
 
-REQUEST_SECONDS: Final = 30.0
-LONGEST_BODY: Final = 3 << 20
-BOUNDS: Final = ConnectionBounds(connections=4096, head_seconds=REQUEST_SECONDS)
+BOUNDS: Final = ConnectionBounds(connections=4096, head_seconds=30.0)
 WATCH_SECONDS: Final = 1800.0
 BOOKMARK_SECONDS: Final = 60.0
-OK: Final = 200
-CREATED: Final = 201
 
 
 class SimulatedApiServer:
@@ -39,7 +36,7 @@ class SimulatedApiServer:
         self.answering.set()
         self.port = 0
         self._bookmark_seconds = bookmark_seconds
-        self._refusals: deque[tuple[StatusError, Mapping[str, str]]] = deque()
+        self._refusals: deque[StatusError] = deque()
         self._changed = asyncio.Condition()
         self._server: BoundedServer | None = None
 
@@ -78,23 +75,18 @@ class SimulatedApiServer:
         if self._server is not None:
             await self._server.cut()
 
-    def refuse(
-        self, status: int, reason: str, times: int = 1, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def refuse(self, status: int, reason: str, times: int = 1) -> None:
         """Refuse the next calls that change something."""
-        refused = StatusError(status, reason, "refused as told")
-        self._refusals.extend([(refused, headers or {})] * times)
+        self._refusals.extend([StatusError(status, reason, "refused as told")] * times)
 
     async def create(self, resource: str, item: Object) -> Object:
         """Create an object as another client would."""
-        metadata = item["metadata"]
-        key = Key(resource, metadata.get("namespace", ""), metadata["name"])
-        made = self.objects.create(key, item)
+        made = self.objects.create(key_of(resource, item), item)
         await self._notify()
         return made
 
-    async def change(self, key: Key, kind: str, patch: Object, *, status: bool = False) -> Object:
-        made = self.objects.patch(key, kind, patch, status=status)
+    async def change(self, key: Key, patch: Object, *, status: bool = False) -> Object:
+        made = self.objects.patch(key, patch, status=status)
         await self._notify()
         return made
 
@@ -119,65 +111,54 @@ class SimulatedApiServer:
         await self.cut()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        body = bytearray()
-        async with asyncio.timeout(REQUEST_SECONDS):
-            async for piece in request.content.iter_any():
-                body += piece
-                if len(body) > LONGEST_BODY:
-                    raise web.HTTPRequestEntityTooLarge(LONGEST_BODY, len(body))
+        body = await request.content.read()
         await self.answering.wait()
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             unknown = StatusError(401, "Unauthorized", "Unauthorized")
-            return web.json_response(status_object(unknown), status=401)
-        headers: Mapping[str, str] = {}
+            return web.json_response(unknown.as_object(), status=401)
         try:
             kind = request.headers.get("Content-Type", "")
-            call = read_call(request.method, request.path_qs, kind, bytes(body))
+            call = read_call(request.method, request.path_qs, kind, body)
             self.calls.append(call)
             if call.method == "GET" and call.query.get("watch") in {"true", "1"}:
                 return await self._watch(call, request)
             if call.method == "GET":
-                found = self.objects.get(call.key) if call.name else self._list(call)
-                return web.json_response(found)
+                return web.json_response(
+                    self.objects.get(call.key) if call.name else self._list(call)
+                )
             if self._refusals:
-                refusal, headers = self._refusals.popleft()
-                raise refusal
+                raise self._refusals.popleft()
             found = self._change(call)
-            await self._notify()
-            return web.json_response(found, status=CREATED if call.method == "POST" else OK)
         except StatusError as refused:
-            found = status_object(refused)
-            return web.json_response(found, status=refused.status, headers=headers)
+            return web.json_response(refused.as_object(), status=refused.status)
+        await self._notify()
+        return web.json_response(found, status=201 if call.method == "POST" else 200)
 
     def _change(self, call: Call) -> Object:
-        if call.method == "POST" and call.part == "binding":
-            return self.objects.bind(call.key, call.object())
-        if call.method == "POST" and not call.name:
-            item = call.object()
-            metadata = item.get("metadata", {})
-            name = metadata.get("name")
-            if not name and metadata.get("generateName"):
-                name = metadata["generateName"] + secrets.token_hex(3)[:5]
-            if not name:
-                raise StatusError(422, "Invalid", "metadata.name: Required value")
-            return self.objects.create(replace(call, name=name).key, item)
-        if call.method == "PUT":
-            return self.objects.update(call.key, call.object(), status=call.part == "status")
-        if call.method == "PATCH":
-            status = call.part == "status"
-            return self.objects.patch(call.key, call.kind, call.object(), status=status)
-        if call.method == "DELETE":
-            options = call.object()
-            grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
-            same = options.get("preconditions") or {}
-            if not call.name:
+        body = call.object()
+        match call.method:
+            case "POST" if call.part == "binding":
+                return self.objects.bind(call.key, body)
+            case "POST" if not call.name:
+                metadata = body.get("metadata", {})
+                name = metadata.get("name")
+                if not name and metadata.get("generateName"):
+                    name = metadata["generateName"] + secrets.token_hex(3)[:5]
+                if not name:
+                    raise StatusError(422, "Invalid", "metadata.name: Required value")
+                return self.objects.create(replace(call, name=name).key, body)
+            case "PATCH":
+                status = call.part == "status"
+                return self.objects.patch(call.key, body, call.kind, status=status)
+            case "DELETE" if call.name:
+                grace = call.query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
+                same = body.get("preconditions") or {}
+                return self.objects.delete(call.key, same, None if grace is None else int(grace))
+            case "DELETE":
                 collection = self._list(call)
                 for row in collection["items"]:
-                    metadata = row["metadata"]
-                    key = Key(call.resource, metadata.get("namespace", ""), metadata["name"])
-                    self.objects.delete(key, {})
+                    self.objects.delete(key_of(call.resource, row), {})
                 return collection
-            return self.objects.delete(call.key, same, None if grace is None else int(grace))
         raise StatusError(405, "MethodNotAllowed", f"{call.method} is not allowed here")
 
     def _list(self, call: Call) -> Object:
@@ -185,15 +166,20 @@ class SimulatedApiServer:
         wanted = selector(call.query)
         rows = [row for row in self.objects.list(call.resource, call.namespace) if wanted(row)]
         first = int(call.query.get("continue", "0"))
-        limit = int(call.query.get("limit", "0")) or len(rows)
+        end = first + (int(call.query.get("limit", "0")) or len(rows))
         metadata = {"resourceVersion": str(self.objects.version)}
-        if first + limit < len(rows) and call.query.get("resourceVersion") != "0":
-            metadata["continue"] = str(first + limit)
-            rows = rows[first : first + limit]
-        else:
-            rows = rows[first:]
-        kind, group = f"{KINDS[call.resource]}List", GROUPS.get(call.resource, "v1")
-        return {"kind": kind, "apiVersion": group, "metadata": metadata, "items": rows}
+        if call.query.get("resourceVersion") == "0":
+            end = len(rows)
+        elif end < len(rows):
+            metadata["continue"] = str(end)
+        version, kind = TYPES[call.resource]
+        items = rows[first:end]
+        return {
+            "kind": f"{kind}List",
+            "apiVersion": version,
+            "metadata": metadata,
+            "items": items,
+        }
 
     async def _watch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -205,7 +191,7 @@ class SimulatedApiServer:
                 await self._follow(call, stream)
         except TimeoutError:
             if "allowWatchBookmarks" in call.query:
-                await _send(stream, _bookmark(call.resource, self.objects.version))
+                await _send(stream, bookmark(call.resource, self.objects.version))
         await stream.write_eof()
         return stream
 
@@ -214,8 +200,8 @@ class SimulatedApiServer:
         version = int(call.query.get("resourceVersion") or 0)
         if version and version < self.objects.forgotten:
             message = f"too old resource version: {version} ({self.objects.forgotten})"
-            expired = status_object(StatusError(410, "Expired", message))
-            await _send(stream, {"type": "ERROR", "object": expired})
+            expired = StatusError(410, "Expired", message)
+            await _send(stream, {"type": "ERROR", "object": expired.as_object()})
             return
         if version == 0:
             for row in filter(wanted, tuple(self.objects.list(call.resource))):
@@ -226,7 +212,7 @@ class SimulatedApiServer:
                 event
                 for change in self.objects.changes
                 if change.version > version and change.key.resource == call.resource
-                if (event := _event(change, wanted))
+                if (event := watch_event(change, wanted))
             ]
             version = self.objects.version
             for event in events:
@@ -236,32 +222,12 @@ class SimulatedApiServer:
                     await self.changed_since(version)
             except TimeoutError:
                 if "allowWatchBookmarks" in call.query:
-                    await _send(stream, _bookmark(call.resource, version))
+                    await _send(stream, bookmark(call.resource, version))
 
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
 
-def _event(change: Change, wanted: Any) -> dict[str, Any] | None:
-    """Return the event for a watcher with a selector: ADDED for an object that comes to match,
-    DELETED for one that ceases to."""
-    was = change.before is not None and wanted(change.before)
-    is_ = change.after is not None and wanted(change.after)
-    if is_:
-        return {"type": "MODIFIED" if was else "ADDED", "object": change.after}
-    if not was or change.before is None:
-        return None
-    metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
-    return {"type": "DELETED", "object": {**change.before, "metadata": metadata}}
-
-
-def _bookmark(resource: str, version: int) -> dict[str, Any]:
-    metadata = {"resourceVersion": str(version)}
-    group = GROUPS.get(resource, "v1")
-    item = {"kind": KINDS[resource], "apiVersion": group, "metadata": metadata}
-    return {"type": "BOOKMARK", "object": item}
-
-
-async def _send(stream: web.StreamResponse, event: Any) -> None:
+async def _send(stream: web.StreamResponse, event: Mapping[str, Any]) -> None:
     await stream.write(json.dumps(event).encode() + b"\n")

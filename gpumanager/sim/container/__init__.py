@@ -1,8 +1,7 @@
 """One container as a real process: its own mount namespace, the host's files, what Allocate gave.
 
 values      what to run: command, environment, devices, mounts
-enter       the child: makes the namespace, applies the values, becomes the command
-filesystem  the child's view of the file system, built without touching the host's
+enter       the child: makes the namespace and what it sees, becomes the command
 kernel      the few system calls Python does not have
 process     the parent: starts, listens, waits, kills
 """

@@ -13,14 +13,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import gpumanager
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim.container import kernel
-from gpumanager.sim.container.values import ContainerSpec, write_spec
+from gpumanager.sim.container.values import ContainerSpec
 
 START_SECONDS: Final = 60.0
 """Bound for building the namespace; it takes some 50 ms."""
@@ -55,12 +57,12 @@ def namespaces_available() -> str | None:
     """
     try:
         finished = subprocess.run(
-            [*OUR_PYTHON, "-m", _MODULE, "--probe"],
+            [*OUR_PYTHON, "-m", _MODULE],
             check=False,
             capture_output=True,
             text=True,
             timeout=START_SECONDS,
-            stdin=subprocess.DEVNULL,
+            input=ContainerSpec(()).text(),
             env=own_environment(),
         )
     except subprocess.TimeoutExpired:
@@ -80,33 +82,31 @@ def namespaces_available() -> str | None:
     )
 
 
+@dataclass(slots=True)
 class ContainerProcess:
-    """One running container. Made by `start_container`; closed by `close`."""
+    """One running container. Made by `start_container`; closed by `close`. held: descriptor that
+    keeps its namespace. output: what reads its output."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        namespace: int,
-        held: int,
-        output: asyncio.Task[None],
-    ) -> None:
-        self.pid = process.pid
-        self.mount_namespace = namespace
-        self._process = process
-        self._held = held
-        self._output = output
+    process: asyncio.subprocess.Process
+    mount_namespace: int
+    held: int
+    output: asyncio.Task[None]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     async def wait(self) -> int:
         """Return the command's exit status, 128 + N for signal N, once nothing of it runs."""
-        status = await self._process.wait()
+        status = await self.process.wait()
         self.kill()
-        await asyncio.wait((self._output,), timeout=LAST_WORDS_SECONDS)
+        await asyncio.wait((self.output,), timeout=LAST_WORDS_SECONDS)
         return status if status >= 0 else 128 - status
 
     def terminate(self) -> None:
         """Ask the command to end."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+            self.process.terminate()
 
     def kill(self) -> None:
         """Send SIGKILL to every process of the container."""
@@ -116,22 +116,34 @@ class ContainerProcess:
         """End it and let its namespace go; the inode may be used anew afterwards."""
         self.kill()
         await self.wait()
-        self._output.cancel()
-        await asyncio.wait((self._output,))
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        self.output.cancel()
+        await asyncio.wait((self.output,))
+        if self.held >= 0:
+            os.close(self.held)
+            self.held = -1
 
 
-async def start_container(
-    spec: ContainerSpec, spec_path: Path, on_line: Callable[[str], None]
-) -> ContainerProcess:
+async def start_container(spec: ContainerSpec, on_line: Callable[[str], None]) -> ContainerProcess:
     """Start it; its output goes to `on_line`, line by line. Raises ContainerNotStarted."""
-    write_spec(spec, spec_path)
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        process, output = await _spawn(spec_path, theirs, on_line)
+    # The pipe is ours and not asyncio's, which would wait for a background process that has it
+    # open.
+    reading, writing = os.pipe()
+    output = asyncio.create_task(_read_lines(reading, on_line))
+    with ours, theirs, os.fdopen(writing, "wb") as written, tempfile.TemporaryFile("w+") as file:
+        file.write(spec.text())
+        file.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *(*OUR_PYTHON, "-m", _MODULE, str(theirs.fileno())),
+            stdin=file,
+            stdout=written,
+            stderr=written,
+            pass_fds=(theirs.fileno(),),
+            env=own_environment(),
+            start_new_session=True,  # no terminal in it; Ctrl-C there is for the simulation alone
+        )
         theirs.close()
+        written.close()
         try:
             namespace, held = await _hold_namespace(process.pid, ours)
         except BaseException:
@@ -142,32 +154,6 @@ async def start_container(
             raise
         ours.send(b"!")
     return ContainerProcess(process, namespace, held, output)
-
-
-async def _spawn(
-    spec_path: Path, channel: socket.socket, on_line: Callable[[str], None]
-) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
-    """Return the child, and the task that reads its output.
-
-    The pipe is ours and not asyncio's, which would wait for a background process that has it open.
-    """
-    reading, writing = os.pipe()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(*OUR_PYTHON, "-m", _MODULE, str(spec_path), str(channel.fileno())),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
-            pass_fds=(channel.fileno(),),
-            env=own_environment(),
-            start_new_session=True,  # no terminal in it; Ctrl-C there is for the simulation alone
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return process, asyncio.create_task(_read_lines(reading, on_line))
 
 
 async def _hold_namespace(pid: int, child: socket.socket) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,13 @@ class ContainerSpec:
     devices: tuple[BindMount, ...] = ()
     mounts: tuple[BindMount, ...] = ()
 
+    def text(self) -> str:
+        """Return it as `read` takes it."""
+        return json.dumps(asdict(self))
 
-def write_spec(spec: ContainerSpec, path: Path) -> None:
-    path.write_text(json.dumps(asdict(spec)))
-
-
-def read_spec(path: Path) -> ContainerSpec:
-    fields = json.loads(path.read_text())
-    for name in ("devices", "mounts"):
-        fields[name] = tuple(BindMount(**row) for row in fields[name])
-    fields["command"] = tuple(fields["command"])
-    return ContainerSpec(**fields)
+    @classmethod
+    def read(cls, text: str) -> Self:
+        fields = json.loads(text)
+        for name in ("devices", "mounts"):
+            fields[name] = tuple(BindMount(**row) for row in fields[name])
+        return cls(**{**fields, "command": tuple(fields["command"])})

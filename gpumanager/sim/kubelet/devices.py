@@ -3,12 +3,12 @@
 Pure. Follows pkg/kubelet/cm/devicemanager/manager.go of Kubernetes without topology hints.
 """
 
+import base64
+import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-
-from gpumanager.kube.pod import ContainerKind
-from gpumanager.sim.manifest.pods import ContainerManifest
 
 IDs = frozenset[str]
 NONE: IDs = frozenset()
@@ -65,8 +65,7 @@ class DeviceBooks:
         return self.nodes.get(resource, {}).get(device_id, ())
 
     def held(self, resource: str) -> IDs:
-        rows = (row.ids for row in self.holdings if row.resource == resource)
-        return NONE.union(*rows)
+        return NONE.union(*(row.ids for row in self.holdings if row.resource == resource))
 
     def free(self, resource: str) -> IDs:
         taken = self.held(resource) | self.pending.get(resource, NONE)
@@ -93,49 +92,45 @@ class DeviceBooks:
             row for row in self.holdings if (row.pod_uid, row.container) == (pod_uid, container)
         )
 
+    def checkpoint_text(self, node_of_none: int) -> str:
+        """Return the checkpoint file, in the shape of kubelets from 1.20 on.
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A pick under way. reused: from init containers. available: what the rest may come from."""
-
-    resource: str
-    size: int
-    reused: IDs
-    available: IDs
-
-    @property
-    def complete(self) -> bool:
-        return len(self.reused) == self.size
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """Not enough free devices, in the kubelet's words."""
-
-    resource: str
-    requested: int
-    available: int
-
-    def __str__(self) -> str:
-        return (
-            f"requested number of devices unavailable for {self.resource}. "
-            f"Requested: {self.requested}, Available: {self.available}"
-        )
+        node_of_none: the NUMA node by which it has a device that names none. The checksum of the
+        real one is a hash over Go's way of printing structs, which only the kubelet itself checks;
+        here it is a CRC.
+        """
+        entries = []
+        for row in self.holdings:
+            by_node: dict[str, list[str]] = {}
+            for device_id in sorted(row.ids):
+                for node in self.nodes_of(row.resource, device_id) or (node_of_none,):
+                    by_node.setdefault(str(node), []).append(device_id)
+            entries.append(
+                {
+                    "PodUID": row.pod_uid,
+                    "ContainerName": row.container,
+                    "ResourceName": row.resource,
+                    "DeviceIDs": by_node,
+                    "AllocResp": base64.b64encode(row.response).decode(),
+                }
+            )
+        registered = {name: sorted(ids) for name, ids in self.healthy.items()}
+        content = {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}
+        checksum = zlib.crc32(json.dumps(content, sort_keys=True).encode())
+        return json.dumps({"Data": content, "Checksum": checksum})
 
 
-def again(books: DeviceBooks, holding: Holding, size: int, *, running: bool) -> str | None:
+def why_not_again(books: DeviceBooks, holding: Holding, size: int, *, health: bool) -> str | None:
     """Return why a container cannot keep its devices when its pod is admitted once more.
 
-    running: nobody asks about the health of what a running container has.
+    health: whether they have to be healthy.
     """
     resource = holding.resource
     if len(holding.ids) != size:
         return f"changed request for resource {resource!r} from {len(holding.ids)}"
-    if running:
-        return None
-    if not books.capacity(resource):
-        return unhealthy(resource)
-    if not holding.ids <= books.healthy[resource]:
+    if health and not books.capacity(resource):
+        return none_healthy(resource)
+    if health and not holding.ids <= books.healthy[resource]:
         return (
             "previously allocated devices are no longer healthy; "
             f"cannot allocate unhealthy devices {resource}"
@@ -143,47 +138,27 @@ def again(books: DeviceBooks, holding: Holding, size: int, *, running: bool) -> 
     return None
 
 
-def unhealthy(resource: str) -> str:
+def none_healthy(resource: str) -> str:
     """Return the refusal where nothing is healthy, for example before its plugin is back."""
     return f"no healthy devices present; cannot allocate unhealthy devices {resource}"
 
 
-def begin(
-    books: DeviceBooks, resource: str, size: int, reusable: IDs, random: Random
-) -> Choice | Unavailable:
-    """Pick first what init containers leave, then what is free."""
-    reused = _some(reusable, size, random)
-    free = books.free(resource)
-    missing = size - len(reused)
-    if missing > len(free):
-        return Unavailable(resource, missing, len(free))
-    return Choice(resource, size, reused, free)
+def too_few(resource: str, requested: int, available: int) -> str:
+    return (
+        f"requested number of devices unavailable for {resource}. "
+        f"Requested: {requested}, Available: {available}"
+    )
 
 
-def finish(choice: Choice, preferred: Sequence[str], random: Random) -> IDs:
-    """Pick the plugin's preference as far as it may be had, the remainder at random."""
-    missing = choice.size - len(choice.reused)
-    wanted = [name for name in dict.fromkeys(preferred) if name in choice.available]
-    taken = choice.reused.union(wanted[:missing])
-    return taken | _some(choice.available - taken, choice.size - len(taken), random)
+def pick(size: int, reused: IDs, free: IDs, preferred: Sequence[str], random: Random) -> IDs:
+    """Pick what init containers leave, the plugin's preference as far as it may be had, and the
+    remainder at random."""
+    wanted = [name for name in dict.fromkeys(preferred) if name in free]
+    taken = reused.union(wanted[: size - len(reused)])
+    return taken | some(free - taken, size - len(taken), random)
 
 
-def _some(ids: IDs, count: int, random: Random) -> IDs:
+def some(ids: IDs, count: int, random: Random) -> IDs:
+    """Pick so many at random, or all."""
     ordered = sorted(ids)
     return frozenset(random.sample(ordered, min(count, len(ordered))))
-
-
-Reusable = Mapping[str, IDs]
-"""By resource: what the init containers of the pod under admission leave to the next container."""
-
-
-def leave(
-    reusable: Reusable, container: ContainerManifest, holdings: Sequence[Holding]
-) -> Reusable:
-    """Return what is left to reuse: an init container adds to it, one that stays takes away."""
-    left = dict(reusable)
-    for holding in holdings:
-        before = left.get(holding.resource, NONE)
-        adds = container.kind is ContainerKind.INIT
-        left[holding.resource] = before | holding.ids if adds else before - holding.ids
-    return left

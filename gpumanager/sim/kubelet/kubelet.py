@@ -13,29 +13,26 @@ import grpc.aio
 from gpumanager.deviceplugin import wire
 from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.errors import GpuManagerError
+from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import KUBELET_CHECKPOINT, KUBELET_SOCKET
 from gpumanager.sim.clock import RealClock, Timer
-from gpumanager.sim.kubelet.checkpoint import write_checkpoint
 from gpumanager.sim.kubelet.devices import (
     NONE,
     DeviceBooks,
     Holding,
-    Reusable,
-    Unavailable,
-    again,
-    begin,
-    finish,
-    leave,
-    unhealthy,
+    IDs,
+    none_healthy,
+    pick,
+    some,
+    too_few,
+    why_not_again,
 )
 from gpumanager.sim.kubelet.dra.api import NodeApi
-from gpumanager.sim.kubelet.dra.claims import ClaimRefused, ClaimState, claim_keys
+from gpumanager.sim.kubelet.dra.claims import ClaimRefused
 from gpumanager.sim.kubelet.dra.manager import DraManager
-from gpumanager.sim.kubelet.http import PodsServer
-from gpumanager.sim.kubelet.plugins import Devices, PluginFailed, Plugins
-from gpumanager.sim.kubelet.podresources import SimulatedPodResources
+from gpumanager.sim.kubelet.plugins import PluginFailed, Plugins
 from gpumanager.sim.kubelet.pods import Phase, Rejection, SimulatedPodList, room_for
-from gpumanager.sim.kubelet.pods_api import PodsApiServer
+from gpumanager.sim.kubelet.services import PodsApiServer, PodsServer, SimulatedPodResources
 from gpumanager.sim.kubelet.versions import KUBELET_1_37, KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
@@ -45,8 +42,6 @@ START_BACK_OFF: Final = 0.1
 
 SYNC_SECONDS: Final = 60.0
 """How often the real one looks at a pod of which nobody says anything."""
-
-Step = Callable[[], Awaitable[None]]
 
 
 class CreateContainerError(GpuManagerError):
@@ -58,7 +53,7 @@ class ClaimsUnknown(GpuManagerError):
 
 
 class DevicesNotReady(GpuManagerError):
-    """A resource that no plugin offered in time."""
+    """A resource, a DRA driver or its slice that no plugin offered in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +96,10 @@ class SimulatedKubelet:
         self._random = random
         self._plugins = Plugins(directory, version, self._advertise)
         self.dra: DraManager | None = None
-        if api is not None and version.dra is not None:
+        if api is not None and version.dra_health:
             self.dra = DraManager(
                 directory.parent,
-                version.dra,
+                version,
                 api=api,
                 pods=lambda: self.pods,
                 timer=timer or RealClock(),
@@ -124,22 +119,19 @@ class SimulatedKubelet:
             path.unlink(missing_ok=True)
         await self.http.start()
         resources = SimulatedPodResources(
-            lambda: self.pods, lambda: self.books, self.claimed, self.version, self._collect
+            lambda: self.pods,
+            lambda: self.books,
+            lambda *one: self.dra.claims_of(*one) if self.dra is not None else (),
+            self.version,
+            self._collect,
         )
         await self._serve(self.pod_resources_socket, *resources.handlers())
         if self.version.pods_api:
-            await self._serve(self.pods_api_socket, self.pods_api.handler())
+            await self._serve(self.pods_api_socket, *self.pods_api.handlers())
         registration = wire.registration_handler(self._plugins.register)
         await self._serve(self._directory / KUBELET_SOCKET, registration)
         if self.dra is not None:
             self.dra.start()
-
-    def claimed(self, pod: Pod, container: ContainerManifest) -> Iterable[ClaimState]:
-        """Return what drivers have prepared for the container, by claim."""
-        rows = self.dra.books.rows if self.dra is not None else {}
-        keys = claim_keys(pod)
-        used = dict.fromkeys(keys[row.claim] for row in container.claims if row.claim in keys)
-        return [rows[key] for key in used if key in rows]
 
     async def stop(self) -> None:
         if self.dra is not None:
@@ -150,7 +142,12 @@ class SimulatedKubelet:
             await server.stop(None)
         await self.http.stop()
 
-    async def restart(self, *, rebooted: bool = False, before_pods: Step | None = None) -> None:
+    async def restart(
+        self,
+        *,
+        rebooted: bool = False,
+        before_pods: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Restart as the real one: all sockets go, the pods and the holders stay (checkpoint).
 
         Then all pods are admitted once more. rebooted: none of them runs any more. before_pods:
@@ -158,11 +155,11 @@ class SimulatedKubelet:
         """
         async with self._admission:
             await self.stop()
-            held = (self.books.finish_admission().holdings, self.books.registered)
-            self.books = DeviceBooks(registered=held[1], holdings=held[0])
+            self.books = DeviceBooks(self.books.registered, holdings=self.books.holdings)
             await self.start()
         if rebooted:
-            self.pods = self.pods.all_pending()
+            for pod in self.pods.active:
+                self.pods = self.pods.with_phase(pod.uid, Phase.PENDING)
         if before_pods is not None:
             await before_pods()
         for pod in self.pods.active:
@@ -177,10 +174,8 @@ class SimulatedKubelet:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            missing = [name for name in resources if not self.books.capacity(name)]
-            raise DevicesNotReady(
-                f"no plugin offered {' and '.join(missing)} within {seconds:.0f} s"
-            ) from None
+            missing = " and ".join(one for one in resources if not self.books.capacity(one))
+            raise DevicesNotReady(f"no plugin offered {missing} within {seconds:.0f} s") from None
 
     async def wait_for_driver(self, driver: str, seconds: float) -> None:
         """Wait until a DRA driver is connected; raises DevicesNotReady, ClaimsUnknown."""
@@ -196,8 +191,7 @@ class SimulatedKubelet:
 
     def forget_devices(self) -> None:
         """Count no device as healthy until a plugin reports it again."""
-        for resource, registered in self.books.registered.items():
-            self.books = self.books.advertise(resource, registered, NONE)
+        self.books = replace(self.books, healthy=dict.fromkeys(self.books.registered, NONE))
 
     async def admit(self, pod: Pod) -> Rejection | None:
         """Admit one pod, after all that came before; None where it may run."""
@@ -233,7 +227,6 @@ class SimulatedKubelet:
 
     async def prepare(self, pod: Pod, container: ContainerManifest) -> RunOptions:
         """Call PreStartContainer for each resource before a start; raises CreateContainerError."""
-        back_off = START_BACK_OFF
         for left in reversed(range(START_TRIES)):
             try:
                 await self._pre_start(pod, container)
@@ -241,14 +234,13 @@ class SimulatedKubelet:
             except PluginFailed as error:
                 if not left:
                     raise CreateContainerError(f"CreateContainerError: {error}") from error
-            await asyncio.sleep(back_off)
-            back_off *= 2
+            await asyncio.sleep(START_BACK_OFF * 2 ** (START_TRIES - 1 - left))
         rows = self.books.of_container(pod.uid, container.name)
         options = merge([pb.ContainerAllocateResponse.FromString(row.response) for row in rows])
         if self.dra is None or not container.claims:
             return options
         try:
-            ids = self.dra.books.cdi_ids(pod, container)
+            ids = self.dra.cdi_ids(pod, container)
         except ClaimRefused as error:
             raise CreateContainerError(f"CreateContainerError: {error}") from error
         return replace(options, cdi_devices=(*ids, *options.cdi_devices))
@@ -278,15 +270,26 @@ class SimulatedKubelet:
         """Free ended pods' devices; the checkpoint keeps them until written for another reason."""
         self.books = self.books.collect(self.pods.active_uids)
 
-    def _advertise(self, devices: Devices) -> None:
-        resource, known, healthy = devices.resource, devices.known, devices.healthy
-        self.books = self.books.advertise(resource, known, healthy, devices.nodes)
+    def _advertise(self, resource: str, devices: Iterable[pb.Device] | None) -> None:
+        """Take what a plugin reports; None: it has ended."""
+        known, healthy, nodes = self.books.registered.get(resource, NONE), NONE, None
+        if devices is not None:
+            rows = list(devices)
+            known = frozenset(row.ID for row in rows)
+            healthy = frozenset(row.ID for row in rows if row.health == "Healthy")
+            numa = {row.ID: tuple(node.ID for node in row.topology.nodes) for row in rows}
+            nodes = {name: found for name, found in numa.items() if found}
+        self.books = self.books.advertise(resource, known, healthy, nodes)
         self._write_checkpoint()
         self._changed.set()
 
     def _write_checkpoint(self) -> None:
+        """Write it atomically, as the real one does."""
+        path = self._directory / KUBELET_CHECKPOINT
+        temporary = path.with_name(f".{path.name}.new")
         with contextlib.suppress(FileNotFoundError):  # the directory went, with the node
-            write_checkpoint(self.books, self.version, self._directory / KUBELET_CHECKPOINT)
+            temporary.write_text(self.books.checkpoint_text(self.version.node_of_none))
+            temporary.replace(path)
 
     async def _serve(self, socket: Path, *handlers: Any) -> None:
         server = grpc.aio.server()
@@ -296,45 +299,46 @@ class SimulatedKubelet:
         self._servers.append(server)
 
     async def _allocate_pod(self, pod: Pod) -> Rejection | None:
-        reusable: Reusable = {}
+        reusable: dict[str, IDs] = {}  # what its init containers leave to the next container
         for container in pod.containers:
             self._collect()
             asked = list(container.asks.items())
             self._random.shuffle(asked)  # as the order of Go's maps
             for resource, size in asked:
-                refused = await self._allocate(pod, container, resource, size, reusable)
+                left = reusable.get(resource, NONE)
+                refused = await self._allocate(pod, container, resource, size, left)
                 if refused is not None:
                     message = f"Allocate failed due to {refused}, which is unexpected"
                     return Rejection("UnexpectedAdmissionError", message, refused)
             holdings = self.books.of_container(pod.uid, container.name)
-            reusable = leave(reusable, container, holdings)
+            for one in holdings:
+                left, init = reusable.get(one.resource, NONE), container.kind is ContainerKind.INIT
+                reusable[one.resource] = left | one.ids if init else left - one.ids
             if holdings:
                 self._write_checkpoint()
         return None
 
     async def _allocate(
-        self, pod: Pod, container: ContainerManifest, resource: str, size: int, reusable: Reusable
+        self, pod: Pod, container: ContainerManifest, resource: str, size: int, reusable: IDs
     ) -> str | None:
         """Allocate one resource of one container; return why it was refused, or None."""
-        rows = self.books.of_container(pod.uid, container.name)
-        if held := next((row for row in rows if row.resource == resource), None):
-            lenient = not self.version.asks_health_again
-            return again(self.books, held, size, running=lenient)
+        strict = self.version.asks_health_again
+        for row in self.books.of_container(pod.uid, container.name):
+            if row.resource == resource:
+                return why_not_again(self.books, row, size, health=strict)
         endpoint = self._plugins.get(resource)
         if endpoint is None or not self.books.capacity(resource):
             if resource not in self.books.registered:
                 return f"cannot allocate unregistered device {resource}"
-            strict = self.version.asks_health_again
-            return unhealthy(resource) if strict else str(Unavailable(resource, size, 0))
-        choice = begin(self.books, resource, size, reusable.get(resource, NONE), self._random)
-        if isinstance(choice, Unavailable):
-            return str(choice)
-        ids = choice.reused
+            return none_healthy(resource) if strict else too_few(resource, size, 0)
+        ids = reused = some(reusable, size, self._random)
+        free = self.books.free(resource)
+        if size - len(reused) > len(free):
+            return too_few(resource, size - len(reused), len(free))
         try:
-            if not choice.complete:
-                everything = choice.available | choice.reused
-                preferred = await endpoint.preferred(everything, choice.reused, size)
-                ids = finish(choice, preferred, self._random)
+            if len(reused) < size:
+                preferred = await endpoint.preferred(free | reused, reused, size)
+                ids = pick(size, reused, free, preferred, self._random)
                 self.books = self.books.reserve(resource, ids)
             response = await endpoint.allocate(ids)
         except PluginFailed as error:
@@ -353,16 +357,14 @@ class SimulatedKubelet:
 
 def merge(responses: Sequence[pb.ContainerAllocateResponse]) -> RunOptions:
     """Merge several answers; of two that name the same thing the first counts."""
-    environment: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    mounts: dict[str, pb.Mount] = {}
-    devices: dict[str, pb.DeviceSpec] = {}
+    environment, annotations = dict[str, str](), dict[str, str]()
+    mounts, devices = dict[str, pb.Mount](), dict[str, pb.DeviceSpec]()
+    for response in reversed(responses):
+        environment |= response.envs
+        annotations |= response.annotations
+        mounts |= {row.container_path: row for row in response.mounts}
+        devices |= {row.container_path: row for row in response.devices}
     cdi_devices = tuple(one.name for response in responses for one in response.cdi_devices)
-    for response in responses:
-        environment = {**response.envs, **environment}
-        annotations = {**response.annotations, **annotations}
-        mounts = {**{row.container_path: row for row in response.mounts}, **mounts}
-        devices = {**{row.container_path: row for row in response.devices}, **devices}
     return RunOptions(
         environment, tuple(mounts.values()), tuple(devices.values()), annotations, cdi_devices
     )

@@ -59,20 +59,8 @@ class SimulatedPodList:
         changed = replace(self.statuses[uid], phase=phase, reason=reason, message=message)
         return SimulatedPodList({**self.statuses, uid: changed})
 
-    def all_pending(self) -> "SimulatedPodList":
-        """Reset after a reboot: nothing runs, what has ended stays so."""
-        rows = {
-            uid: row if row.phase.terminal else replace(row, phase=Phase.PENDING)
-            for uid, row in self.statuses.items()
-        }
-        return SimulatedPodList(rows)
-
     def without(self, uid: str) -> "SimulatedPodList":
         return SimulatedPodList({key: value for key, value in self.statuses.items() if key != uid})
-
-    @property
-    def every(self) -> tuple[Pod, ...]:
-        return tuple(row.pod for row in self.statuses.values())
 
     @property
     def active(self) -> tuple[Pod, ...]:
@@ -81,11 +69,6 @@ class SimulatedPodList:
     @property
     def active_uids(self) -> frozenset[str]:
         return frozenset(pod.uid for pod in self.active)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return a v1 PodList, as `/pods` shows it."""
-        items = [pod_json(status) for status in self.statuses.values()]
-        return {"kind": "SimulatedPodList", "apiVersion": "v1", "metadata": {}, "items": items}
 
 
 def requested(containers: Iterable[ContainerManifest], resource: str) -> int:
@@ -97,7 +80,6 @@ def requested(containers: Iterable[ContainerManifest], resource: str) -> int:
             peak = max(peak, sidecars + amount)
         elif container.kind is ContainerKind.SIDECAR:
             sidecars += amount
-            peak = max(peak, sidecars)
         else:
             apps += amount
     return max(peak, sidecars + apps)
@@ -121,9 +103,17 @@ def room_for(pod: Pod, others: Iterable[Pod], books: DeviceBooks) -> Rejection |
 
 def pod_json(status: SimulatedPodStatus) -> dict[str, Any]:
     """Return as much of a v1 Pod as decides about GPUs."""
-    pod = status.pod
-    inits = [one for one in pod.containers if one.kind is not ContainerKind.APP]
-    apps = [one for one in pod.containers if one.kind is ContainerKind.APP]
+    pod, containers = status.pod, {True: list[Any](), False: list[Any]()}
+    for one in pod.containers:
+        amounts = {name: str(amount) for name, amount in one.asks.items()}
+        item = {
+            "name": one.name,
+            "env": [{"name": name, "value": value} for name, value in one.environment],
+            "resources": {"limits": amounts, "requests": amounts},
+        }
+        if one.kind is ContainerKind.SIDECAR:
+            item["restartPolicy"] = "Always"
+        containers[one.kind is ContainerKind.APP].append(item)
     return {
         "metadata": {
             "name": pod.name,
@@ -131,21 +121,10 @@ def pod_json(status: SimulatedPodStatus) -> dict[str, Any]:
             "uid": pod.uid,
             "annotations": dict(pod.annotations),
         },
-        "spec": {
-            "initContainers": [_container_json(container) for container in inits],
-            "containers": [_container_json(container) for container in apps],
-        },
+        "spec": {"initContainers": containers[False], "containers": containers[True]},
         "status": {
             "phase": status.phase.value,
             "reason": status.reason,
             "message": status.message,
         },
     }
-
-
-def _container_json(container: ContainerManifest) -> dict[str, Any]:
-    amounts = {name: str(amount) for name, amount in container.asks.items()}
-    policy = {"restartPolicy": "Always"} if container.kind is ContainerKind.SIDECAR else {}
-    resources = {"limits": amounts, "requests": amounts}
-    env = [{"name": name, "value": value} for name, value in container.environment]
-    return {"name": container.name, "env": env, "resources": resources, **policy}

@@ -4,7 +4,7 @@ Three are known in detail, all of them measured and read: 1.20.2, 1.36.2 and 1.3
 behaviour changed between them is not said here.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -27,26 +27,8 @@ class EndpointKey(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class DraBehavior:
-    """A kubelet's DRA manager.
-
-    health: services it can watch, the most wanted first.
-    replaces_devices: an answer replaces what an earlier one of the driver had; else the devices of
-        a second preparation stand beside those of the first.
-    guards_unpreparing: a claim that is being unprepared gets no new pod.
-    only_own: the end of a pod whose claims were refused before they were prepared touches nothing;
-        else it unprepares a claim that one other pod has.
-    """
-
-    health: tuple[str, ...]
-    replaces_devices: bool
-    guards_unpreparing: bool
-    only_own: bool
-
-
-@dataclass(frozen=True, slots=True)
 class KubeletVersion:
-    """Of one kubelet.
+    """Of one kubelet; by default what the newest does.
 
     dials_back: asks a plugin for its options before Register returns; else takes them from the
         request, and dials afterwards.
@@ -61,23 +43,32 @@ class KubeletVersion:
         are healthy.
     sidecars: knows init containers that stay.
     pods_api: serves v1alpha1.Pods.
-    dra: how it treats claims; None if not at all.
+    dra_health: services of DRA drivers' health that it can watch, the most wanted first; none: it
+        knows no claims.
+    replaces_devices: a driver's answer replaces what an earlier one had; else the devices of a
+        second preparation stand beside those of the first.
+    guards_unpreparing: a claim that is being unprepared gets no new pod.
+    only_own: the end of a pod whose claims were refused before they were prepared touches nothing;
+        else it unprepares a claim that one other pod has.
     """
 
-    number: str
-    dials_back: bool
-    endpoint_key: EndpointKey
-    clears_files: bool
-    methods: tuple[Method[Any, Any], ...]
-    calls: float
-    burst: int
-    entry_per_device: bool
-    lists_ended: bool
-    node_of_none: int
-    asks_health_again: bool
-    sidecars: bool
-    pods_api: bool
-    dra: DraBehavior | None
+    number: str = "1.37.2"
+    dials_back: bool = True
+    endpoint_key: EndpointKey = EndpointKey.PATH
+    clears_files: bool = False
+    methods: tuple[Method[Any, Any], ...] = (LIST, GET, ALLOCATABLE)
+    calls: float = 100
+    burst: int = 10
+    entry_per_device: bool = True
+    lists_ended: bool = False
+    node_of_none: int = -1
+    asks_health_again: bool = True
+    sidecars: bool = True
+    pods_api: bool = True
+    dra_health: tuple[str, ...] = tuple(HEALTH_SERVICES)
+    replaces_devices: bool = True
+    guards_unpreparing: bool = True
+    only_own: bool = True
 
 
 KUBELET_1_20: Final = KubeletVersion(
@@ -94,38 +85,15 @@ KUBELET_1_20: Final = KubeletVersion(
     asks_health_again=False,
     sidecars=False,
     pods_api=False,
-    dra=None,
+    dra_health=(),
 )
 KUBELET_1_36: Final = KubeletVersion(
     number="1.36.2",
-    dials_back=True,
     endpoint_key=EndpointKey.RESOURCE,
-    clears_files=False,
-    methods=(LIST, GET, ALLOCATABLE),
-    calls=100,
-    burst=10,
-    entry_per_device=True,
-    lists_ended=False,
-    node_of_none=-1,
-    asks_health_again=True,
-    sidecars=True,
     pods_api=False,
-    dra=DraBehavior(
-        health=("v1alpha1.DRAResourceHealth",),
-        replaces_devices=False,
-        guards_unpreparing=False,
-        only_own=False,
-    ),
+    dra_health=("v1alpha1.DRAResourceHealth",),
+    replaces_devices=False,
+    guards_unpreparing=False,
+    only_own=False,
 )
-KUBELET_1_37: Final = replace(
-    KUBELET_1_36,
-    number="1.37.2",
-    endpoint_key=EndpointKey.PATH,
-    pods_api=True,
-    dra=DraBehavior(
-        health=tuple(HEALTH_SERVICES),
-        replaces_devices=True,
-        guards_unpreparing=True,
-        only_own=True,
-    ),
-)
+KUBELET_1_37: Final = KubeletVersion()

@@ -35,11 +35,11 @@ A pair in several groups has the tightest PCIe level and the NVLinks of all; a p
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from gpumanager.errors import InputError
 from gpumanager.gpu.topology_text import parse_topology
@@ -47,12 +47,11 @@ from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.sim.machine import (
     BEHAVIOURS,
     DEFAULT_BEHAVIOUR,
-    DriverBehaviour,
     GpuModel,
     Machine,
     UtilizationSamples,
 )
-from gpumanager.sim.manifest.yaml_text import Value, documents, read_text
+from gpumanager.sim.manifest.yaml_text import Fields, Items, Mark, documents, read_text, typed
 from gpumanager.units import MEMORY_BLOCK, Bytes, parse_bytes
 
 MOST_GPUS: Final = 16
@@ -61,48 +60,96 @@ _CUDA_VERSIONS: Final = range(1000, 1_000_000)
 """As the driver says its own: 12050 is 12.5."""
 _NUMA_NODES: Final = range(1024)
 _LARGEST_GPU: Final = 1 << 40
+_LARGEST_NUMBER: Final = 1 << 20
 GB: Final = 10**9
 _LONGEST_NAME: Final = 95
 """Bytes: what NVML's buffer for a name has room for."""
-_FIELDS: Final = frozenset(
-    {"models", "gpus", "topology", "links", "numa", "cuda-version", "driver"}
-)
-_MODEL_FIELDS: Final = frozenset(
-    {
-        "name",
-        "memory",
-        "sms",
-        "compute-capability",
-        "threads-per-sm",
-        "context-memory",
-        "reserved-memory",
-        "link-bandwidth",
-        "memory-bandwidth",
-    }
-)
-_SAMPLES: Final = {one.name.lower().replace("_", "-"): one for one in UtilizationSamples}
-_MICROSECONDS: Final = {
-    "time-slice": "slice_ns",
-    "switch-cost": "switch_ns",
-    "event-floor": "event_floor_ns",
-    "event-floor-idle": "event_idle_ns",
-}
-_SIZES: Final = {"page": "page_bytes", "slab-most": "slab_most_bytes"}
-_SWITCHES: Final = {
-    "hides-managed": "hides_managed",
-    "counts-imports": "counts_imports",
-    "local-memory": "local_memory",
-    "hmm": "hmm",
-    "hides-memory": "hides_memory",
-}
-_DRIVER_FIELDS: Final = frozenset(
-    {*_MICROSECONDS, *_SIZES, *_SWITCHES, "like", "queue-depth", "samples"}
-)
 _HERE: Final = Path(__file__).resolve().parent
 _NVLINKS: Final = re.compile(r"NV([1-9][0-9]?)")
 _CAPABILITY: Final = re.compile(r"([0-9]{1,2})\.([0-9])")
 
-T = TypeVar("T")
+Read = Callable[[Any, Mark], Any]
+
+
+def _number(factor: int = 1, least: int = 1) -> Read:
+    def read(value: Any, place: Mark) -> int:
+        number = int(typed(value, "int", place))
+        if not least <= number <= _LARGEST_NUMBER:
+            raise place.error(f"expected a number from {least}, found {number}")
+        return number * factor
+
+    return read
+
+
+def _one_of(words: Mapping[str, Any]) -> Read:
+    def read(value: Any, place: Mark) -> Any:
+        if (word := typed(value, "str", place)) not in words:
+            raise place.error(f"expected one of {', '.join(words)}, found {word!r}")
+        return words[word]
+
+    return read
+
+
+def _flag(value: Any, place: Mark) -> Any:
+    return typed(value, "bool", place)
+
+
+def _size(value: Any, place: Mark) -> Bytes:
+    try:
+        amount = parse_bytes(typed(value, "quantity", place))
+    except ValueError as error:
+        raise place.error(str(error)) from error
+    if amount > _LARGEST_GPU:
+        raise place.error("larger than any GPU")
+    return amount
+
+
+def _capability(value: Any, place: Mark) -> tuple[int, int]:
+    text = typed(value, "quantity", place)
+    if (match := _CAPABILITY.fullmatch(text)) is None:
+        raise place.error(f"expected for example 8.0, found {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def _name(value: Any, place: Mark) -> str:
+    name = str(typed(value, "str", place))
+    if not name.strip() or not name.isprintable() or len(name.encode()) > _LONGEST_NAME:
+        raise place.error(f"expected a name of 1 to {_LONGEST_NAME} printable characters")
+    return name
+
+
+_MODEL: Final[Mapping[str, tuple[str, Read]]] = {
+    "name": ("name", _name),
+    "memory": ("memory", _size),
+    "sms": ("sm_count", _number()),
+    "compute-capability": ("compute_capability", _capability),
+    "threads-per-sm": ("max_threads_per_sm", _number()),
+    "context-memory": ("context_bytes", _size),
+    "reserved-memory": ("reserved_bytes", _size),
+    "link-bandwidth": ("link_bandwidth", _number(GB)),
+    "memory-bandwidth": ("memory_bandwidth", _number(GB)),
+}
+_SAMPLES: Final = {one.name.lower().replace("_", "-"): one for one in UtilizationSamples}
+_DRIVER: Final[Mapping[str, tuple[str, Read]]] = {
+    "like": ("like", _one_of(BEHAVIOURS)),
+    "time-slice": ("slice_ns", _number(1000, 0)),
+    "switch-cost": ("switch_ns", _number(1000, 0)),
+    "event-floor": ("event_floor_ns", _number(1000, 0)),
+    "event-floor-idle": ("event_idle_ns", _number(1000, 0)),
+    "page": ("page_bytes", _size),
+    "slab-most": ("slab_most_bytes", _size),
+    "queue-depth": ("queue_depth", _number()),
+    "samples": ("samples", _one_of(_SAMPLES)),
+    "hides-managed": ("hides_managed", _flag),
+    "counts-imports": ("counts_imports", _flag),
+    "local-memory": ("local_memory", _flag),
+    "hmm": ("hmm", _flag),
+    "hides-memory": ("hides_memory", _flag),
+}
+"""By field: the attribute that it sets, and how it is read."""
+_FIELDS: Final = dict.fromkeys(
+    ("models", "gpus", "topology", "links", "numa", "cuda-version", "driver")
+)
 
 
 def machine_names() -> tuple[str, ...]:
@@ -121,158 +168,107 @@ def load_machine(name: str) -> Machine:
 
 
 def read_machine(path: Path) -> Machine:
-    values = documents(read_text(path), str(path))
-    if len(values) != 1:
-        raise InputError(path, f"expected one description of a machine, found {len(values)}")
-    value = values[0]
-    fields = value.fields(_FIELDS)
-    models = [_model(item) for item in fields.required("models").items()]
-    if not models:
-        raise fields["models"].error("names no model")
-    by_name = {model.name: (model, memory) for model, memory in models}
-    if len(by_name) < len(models):
-        raise fields["models"].error("two models of one name")
-    wanted = fields.required("gpus")
-    names = wanted.items() if wanted.kind == "a list" else []
-    count = len(names) if wanted.kind == "a list" else wanted.integer()
-    if not 0 < count <= MOST_GPUS:
-        raise wanted.error(f"expected 1 to {MOST_GPUS} GPUs, found {count}")
-    for name in names:
-        if name.text() not in by_name:
-            raise name.error(f"no model {name.text()!r} among {', '.join(by_name)}")
-    chosen = [by_name[name.text()] for name in names] or [models[0]] * count
-    found = _topology(fields, value, len(chosen))
-    gpus = [
-        replace(gpu, model=model.name, memory=memory)
-        for gpu, (model, memory) in zip(found.gpus, chosen, strict=True)
-    ]
-    version = fields.get("cuda-version")
-    if version is not None and version.integer() not in _CUDA_VERSIONS:
-        raise version.error(f"expected for example 12050 for CUDA 12.5, found {version.integer()}")
+    found = documents(read_text(path), str(path))
+    if len(found) != 1:
+        raise InputError(path, f"expected one description of a machine, found {len(found)}")
+    (fields,) = found
+    fields.check_known(_FIELDS)
+    models = dict(_model(*row) for row in _rows(fields.required("models"), fields.places["models"]))
+    if len(models) != len(fields["models"]) or not models:
+        raise fields.error("two models of one name" if models else "names no model", "models")
+    gpus, place = fields.required("gpus"), fields.places["gpus"]
+    names = [next(iter(models))] * (0 if isinstance(gpus, Items) else typed(gpus, "int", place))
+    if isinstance(gpus, Items):
+        names = [_one_of({one: one for one in models})(*row) for row in _rows(gpus, place)]
+    if not 0 < len(names) <= MOST_GPUS:
+        raise place.error(f"expected 1 to {MOST_GPUS} GPUs, found {len(names)}")
+    plan = _topology(fields, len(names))
+    driver = _read(fields.get("driver", Fields(fields.place)), _DRIVER, fields.place)
+    version = fields.get("cuda-version", 12050)
+    if "cuda-version" in fields:
+        version = typed(version, "int", fields.places["cuda-version"])
+        if version not in _CUDA_VERSIONS:
+            cause = f"expected for example 12050 for CUDA 12.5, found {version}"
+            raise fields.error(cause, "cuda-version")
     return Machine(
         name=path.stem,
-        topology=topology(gpus, found.bonds),
-        models={model.name: model for model, _ in models},
-        cuda_version=12050 if version is None else version.integer(),
-        driver=_driver(fields.get("driver")),
+        topology=topology(
+            [
+                replace(gpu, model=name, memory=models[name][1])
+                for gpu, name in zip(plan.gpus, names, strict=True)
+            ],
+            plan.bonds,
+        ),
+        models={name: model for name, (model, _) in models.items()},
+        cuda_version=version,
+        driver=replace(driver.pop("like", DEFAULT_BEHAVIOUR), **driver),
     )
 
 
-def _driver(value: Value | None) -> DriverBehaviour:
-    if value is None:
-        return DEFAULT_BEHAVIOUR
-    fields = value.fields(_DRIVER_FIELDS)
-    base = DEFAULT_BEHAVIOUR
-    found: dict[str, Any] = {}
-    for name, field in fields.items():
-        if name == "like":
-            base = _one_of(BEHAVIOURS, field)
-        elif name in _MICROSECONDS:
-            if not 0 <= field.integer() <= 1 << 20:
-                raise field.error(f"expected microseconds from 0, found {field.integer()}")
-            found[_MICROSECONDS[name]] = field.integer() * 1000
-        elif name in _SIZES:
-            found[_SIZES[name]] = _size(field)
-        elif name in _SWITCHES:
-            found[_SWITCHES[name]] = field.boolean()
-        elif name == "queue-depth":
-            found["queue_depth"] = _positive(field)
-        else:
-            found["samples"] = _one_of(_SAMPLES, field)
-    return replace(base, **found)
+def _rows(value: Any, place: Mark) -> list[tuple[Any, Mark]]:
+    rows = typed(value, "list", place)
+    return list(zip(rows, rows.places, strict=True))
 
 
-def _one_of(words: Mapping[str, T], value: Value) -> T:
-    if value.text() not in words:
-        raise value.error(f"expected one of {', '.join(words)}, found {value.text()!r}")
-    return words[value.text()]
+def _read(value: Any, table: Mapping[str, tuple[str, Read]], place: Mark) -> dict[str, Any]:
+    fields = typed(value, "dict", place)
+    fields.check_known(table)
+    return {table[n][0]: table[n][1](one, fields.places[n]) for n, one in fields.items()}
 
 
-def _model(value: Value) -> tuple[GpuModel, Bytes]:
-    fields = value.fields(_MODEL_FIELDS)
-    capability = fields.required("compute-capability")
-    match = _CAPABILITY.fullmatch(capability.scalar())
-    if match is None:
-        raise capability.error(f"expected for example 8.0, found {capability.scalar()!r}")
-    name = fields.required("name")
-    written = name.text()
-    if not written.strip() or not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
-        raise name.error(f"expected a name of 1 to {_LONGEST_NAME} printable characters")
-    model = GpuModel(
-        name=written,
-        sm_count=_positive(fields.required("sms")),
-        compute_capability=(int(match[1]), int(match[2])),
-        max_threads_per_sm=_positive(fields.get("threads-per-sm"), 2048),
-        context_bytes=_size(fields["context-memory"]) if "context-memory" in fields else 0,
-        reserved_bytes=_size(fields["reserved-memory"]) if "reserved-memory" in fields else 0,
-        link_bandwidth=_positive(fields.get("link-bandwidth"), 0) * GB,
-        memory_bandwidth=_positive(fields.get("memory-bandwidth"), 0) * GB,
-    )
-    memory = fields.required("memory")
-    if _size(memory) < MEMORY_BLOCK:
-        raise memory.error("less than one memory block of 256 MiB")
-    if model.context_bytes + model.reserved_bytes >= _size(memory):
+def _model(value: Any, place: Mark) -> tuple[str, tuple[GpuModel, Bytes]]:
+    """Return the model of a row by its name, and how much memory its GPUs have."""
+    found = _read(value, _MODEL, place)
+    for name in ("compute-capability", "name", "sms", "memory"):
+        value.required(name)
+    memory: Bytes = found.pop("memory")
+    model = GpuModel(**found)
+    if memory < MEMORY_BLOCK:
+        raise value.error("less than one memory block of 256 MiB", "memory")
+    if model.context_bytes + model.reserved_bytes >= memory:
         taken = "context-memory" if model.context_bytes else "reserved-memory"
-        raise fields[taken].error("leaves nothing of the memory")
-    return model, _size(memory)
+        raise value.error("leaves nothing of the memory", taken)
+    return model.name, (model, memory)
 
 
-def _positive(value: Value | None, default: int = 1) -> int:
-    if value is None:
-        return default
-    if not 0 < value.integer() <= 1 << 20:
-        raise value.error(f"expected a number from 1, found {value.integer()}")
-    return value.integer()
-
-
-def _size(value: Value) -> Bytes:
-    try:
-        amount = parse_bytes(value.scalar())
-    except ValueError as error:
-        raise value.error(str(error)) from error
-    if amount > _LARGEST_GPU:
-        raise value.error("larger than any GPU")
-    return amount
-
-
-def _topology(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
+def _topology(fields: Fields, size: int) -> Topology:
     if "topology" not in fields:
-        return _from_links(fields, value, size)
+        return _from_links(fields, size)
     for other in ("links", "numa"):
         if other in fields:
-            raise fields[other].error("given beside topology: only one of them can be right")
-    text = fields["topology"]
+            raise fields.error("given beside topology: only one of them can be right", other)
+    place = fields.places["topology"]
     try:
-        found = parse_topology(text.text(), MEMORY_BLOCK, text.source)
+        found = parse_topology(typed(fields["topology"], "str", place), MEMORY_BLOCK, place.source)
     except InputError as error:  # its lines count from the first of the block
-        line = text.line + error.line if error.line is not None else text.line
-        raise InputError(text.source, f"topology: {error.cause}", line=line) from error
+        line = place.line + (error.line or 0)
+        raise InputError(place.source, f"topology: {error.cause}", line=line) from error
     if len(found.gpus) != size:
-        raise text.error(f"has {len(found.gpus)} GPUs, but gpus says {size}")
+        raise place.error(f"has {len(found.gpus)} GPUs, but gpus says {size}")
     return found
 
 
-def _from_links(fields: Mapping[str, Value], value: Value, size: int) -> Topology:
+def _from_links(fields: Fields, size: int) -> Topology:
     if size > 1 and "links" not in fields:
-        raise value.error("topology or links is missing")
+        raise fields.error("topology or links is missing")
     numa: list[int | None] = [None] * size
-    if (nodes := fields.get("numa")) is not None:
-        numa = [item.integer() for item in nodes.items()]
+    if "numa" in fields:
+        place = fields.places["numa"]
+        numa = [typed(one, "int", where) for one, where in _rows(fields["numa"], place)]
         if len(numa) != size or any(node not in _NUMA_NODES for node in numa):
-            raise nodes.error(f"expected a NUMA node of 0 to 1023 for each of {size} GPUs")
+            raise place.error(f"expected a NUMA node of 0 to 1023 for each of {size} GPUs")
     bonds: list[list[Bond | None]] = [
         [None if a == b else Bond(Level.SYS) for b in range(size)] for a in range(size)
     ]
-    for name, groups in (fields["links"].fields() if "links" in fields else {}).items():
-        if match := _NVLINKS.fullmatch(name):
-            bond = Bond(Level.SYS, int(match[1]))
-        elif name in Level.__members__:
-            bond = Bond(Level[name])
-        else:
+    links = typed(fields.below("links"), "dict", fields.places.get("links", fields.place))
+    for name, groups in links.items():
+        match = _NVLINKS.fullmatch(name)
+        if match is None and name not in Level.__members__:
             known = ", ".join(Level.__members__)
-            raise groups.error(f"no such link; known are NV1, NV2, …, {known}")
-        for group in groups.items():
-            for a, b in combinations(_members(group, size), 2):
+            raise links.error(f"no such link; known are NV1, NV2, …, {known}", name)
+        bond = Bond(Level.SYS, int(match[1])) if match else Bond(Level[name])
+        for group, place in _rows(groups, links.places[name]):
+            for a, b in combinations(_members(group, place, size), 2):
                 # Not None: the members of a group are different GPUs.
                 had = bonds[a][b] or bond
                 nvlinks = had.nvlinks + bond.nvlinks
@@ -292,10 +288,10 @@ def _from_links(fields: Mapping[str, Value], value: Value, size: int) -> Topolog
     return topology(gpus, bonds)
 
 
-def _members(group: Value, size: int) -> list[int]:
-    members = [item.integer() for item in group.items()]
+def _members(group: Any, place: Mark, size: int) -> list[int]:
+    members = [typed(one, "int", where) for one, where in _rows(group, place)]
     if len(members) < 2 or len(set(members)) != len(members):  # noqa: PLR2004 - a pair
-        raise group.error("expected two or more different GPUs")
+        raise place.error("expected two or more different GPUs")
     if not all(0 <= member < size for member in members):
-        raise group.error(f"names a GPU that is not among 0 to {size - 1}")
+        raise place.error(f"names a GPU that is not among 0 to {size - 1}")
     return members

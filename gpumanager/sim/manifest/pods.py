@@ -11,42 +11,38 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpumanager.errors import InputError
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY, WHOLE_GPU
-from gpumanager.sim.manifest import claims, sources, workloads
+from gpumanager.sim.manifest import claims, workloads
 from gpumanager.sim.manifest.expansion import verbatim
-from gpumanager.sim.manifest.known_fields import MODELS, check_fields
-from gpumanager.sim.manifest.sources import ConfigData, read_source
+from gpumanager.sim.manifest.schema import MODELS, read_fields
 from gpumanager.sim.manifest.volumes import (
+    CONFIG_KINDS,
+    ConfigData,
     PodVolume,
     VolumeMount,
     absolute,
+    find_config,
+    read_config,
     read_mounts,
     read_volumes,
 )
-from gpumanager.sim.manifest.workloads import TemplatePod, read_workload
 from gpumanager.sim.manifest.yaml_text import (
+    LABEL,
     Fields,
-    Value,
-    checked_name,
+    Mark,
     documents,
-    name_and_namespace,
     name_of,
+    read_names,
     read_text,
+    typed,
 )
-from gpumanager.sim.names import LABEL
 
 RESOURCES: Final = (VCORE, VMEMORY, WHOLE_GPU)
-
-NVIDIAS: Final = "nvidia.com/gpu"
-NO_COMMAND: Final = (
-    "command is missing: a simulated node has no images, so write what the container is to run, "
-    "such as command: [sleep, '60']"
-)
 
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.*")
 """What every node has, and a simulated one does not count."""
@@ -57,13 +53,12 @@ NODE: Final = "simulated"
 """The name of a node where the pod does not name it."""
 API_VERSIONS: Final[Mapping[str, str]] = {
     "Pod": "v1",
-    **dict.fromkeys(sources.KINDS, "v1"),
+    **dict.fromkeys(CONFIG_KINDS, "v1"),
     **dict.fromkeys(workloads.KINDS, "apps/v1"),
     **dict.fromkeys(("CronJob", "Job"), "batch/v1"),
     **dict.fromkeys(claims.RESOURCES, claims.API_VERSION),
 }
 """Of the kinds that are read here."""
-LONGEST_KIND: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +110,6 @@ class ContainerManifest:
         return self.asks.get(VMEMORY, 0)
 
 
-NO_DATA: Final = ConfigData()
-
-
-def _new_uid() -> str:
-    return str(uuid.uuid4())
-
-
 @dataclass(frozen=True, slots=True)
 class Pod:
     """containers: in the order of admission, init containers and sidecars first."""
@@ -130,7 +118,7 @@ class Pod:
     name: str
     containers: tuple[ContainerManifest, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
-    uid: str = field(default_factory=_new_uid)
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     claims: tuple[PodClaim, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
 
@@ -163,285 +151,269 @@ class Manifest:
     pods: tuple[Pod, ...]
     objects: tuple[ApiObject, ...] = ()
     notes: tuple[str, ...] = ()
-    data: ConfigData = field(default_factory=ConfigData)
+    data: ConfigData = field(default_factory=dict)
 
 
 def read_manifest(paths: Sequence[Path]) -> Manifest:
     """Return all of all files, `-` for standard input; raises InputError."""
-    return _manifest([(read_text(path), name_of(path)) for path in paths])
+    return _manifest([(read_text(path), name_of(path)) for path in paths], {})
 
 
-def read_pods(paths: Sequence[Path]) -> tuple[Pod, ...]:
-    """Return all pods of all files, in their order; raises InputError."""
-    return read_manifest(paths).pods
-
-
-def parse_pods(text: str, source: str, data: ConfigData = NO_DATA) -> tuple[Pod, ...]:
+def parse_pods(text: str, source: str, data: ConfigData | None = None) -> tuple[Pod, ...]:
     """Return the pods of one text; raises InputError, which names `source`. data: beside its
     own."""
-    return _manifest([(text, source)], data).pods
+    return _manifest([(text, source)], data or {}).pods
 
 
-def _manifest(texts: Sequence[tuple[str, str]], data: ConfigData = NO_DATA) -> Manifest:
-    values: list[tuple[str, Value]] = []
+def _manifest(texts: Sequence[tuple[str, str]], data: ConfigData) -> Manifest:
+    objects: list[tuple[str, Fields]] = []
     for text, source in texts:
         if not (found := [one for row in documents(text, source) for one in _listed(row)]):
             raise InputError(source, "no pod in it")
-        values += found
-    given = dict(read_source(kind, one) for kind, one in values if kind in sources.KINDS)
-    found_data = ConfigData({**data.data, **given})
+        objects += found
+    given = {
+        (kind, *read_names(fields)): read_config(kind, fields)
+        for kind, fields in objects
+        if kind in CONFIG_KINDS
+    }
+    data = {**data, **given}
     named: dict[str, Pod | ApiObject] = {}
     notes: list[str] = []
-    for kind, value in values:
-        for one in _objects(kind, value, found_data, notes):
+    for kind, fields in objects:
+        for one in _objects(kind, fields, data, notes):
             name = f"pod {one.full_name}" if isinstance(one, Pod) else one.name
             if name in named:
-                raise value.error(f"a second {name}")
+                raise fields.error(f"a second {name}")
             named[name] = one
-    pods = tuple(one for one in named.values() if isinstance(one, Pod))
-    objects = tuple(one for one in named.values() if isinstance(one, ApiObject))
     if not named and notes:
         raise InputError(texts[0][1], f"no pod in it: {notes[0]}")
-    return Manifest(pods, objects, tuple(notes), found_data)
+    return Manifest(
+        tuple(one for one in named.values() if isinstance(one, Pod)),
+        tuple(one for one in named.values() if isinstance(one, ApiObject)),
+        tuple(notes),
+        data,
+    )
 
 
-def _listed(value: Value) -> Iterator[tuple[str, Value]]:
-    """Yield kind and value of one document, or of all that is in a List."""
-    fields = value.fields()
-    kind, version = fields.text("kind"), fields.text("apiVersion")
+def _objects(
+    kind: str, fields: Fields, data: ConfigData, notes: list[str]
+) -> Iterator[Pod | ApiObject]:
+    """Yield what one object gives, with each pod that makes claims the object that the API server
+    has of it; of what gives nothing, add a note."""
+    if kind in claims.RESOURCES:
+        yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, fields))
+    elif kind in {"Pod", *workloads.KINDS}:
+        template, names, note = fields, [workloads.TemplatePod(*read_names(fields))], ""
+        if kind != "Pod":
+            template, names, note = workloads.read_workload(kind, fields)
+        if note:
+            notes.append(f"{fields.place}: {kind} {note}")
+        for made in names:
+            yield (pod := _pod(template, data, made))
+            if pod.claims or any(WHOLE_GPU in one.asks for one in pod.containers):
+                same = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+                metadata = {**template.below("metadata"), **same}
+                yield ApiObject("pods", {**template, "metadata": metadata})
+    elif kind not in CONFIG_KINDS:
+        notes.append(f"{fields.place}: {kind} left out: a simulated node has no use for it")
+
+
+def _listed(fields: Fields) -> Iterator[tuple[str, Fields]]:
+    """Yield kind and fields of one document, or of all that is in a List."""
+    kind, version = (
+        typed(fields.get(name, ""), "str", fields.places.get(name, fields.place))
+        for name in ("kind", "apiVersion")
+    )
     if kind in ("List", "PodList") and version == "v1":
-        for item in fields.required("items").items():
-            yield from _listed(item)
+        items = typed(fields.required("items"), "list", fields.places["items"])
+        for item, place in zip(items, items.places, strict=True):
+            yield from _listed(typed(item, "dict", place))
         return
     expected = API_VERSIONS.get(kind)
     if not kind or not version or (expected is not None and version != expected):
         found = f"{version or 'no apiVersion'}, {kind or 'no kind'}"
         known = kind if expected else "Pod"
-        raise value.error(f"expected apiVersion {API_VERSIONS[known]}, kind {known}, found {found}")
-    close = difflib.get_close_matches(kind[:LONGEST_KIND], API_VERSIONS, 1, cutoff=0.85)
+        raise fields.error(
+            f"expected apiVersion {API_VERSIONS[known]}, kind {known}, found {found}"
+        )
+    close = difflib.get_close_matches(kind[:100], API_VERSIONS, 1, cutoff=0.85)
     if expected is None and close:
-        raise fields["kind"].error(f"no kind {kind}; did you mean {close[0]}?")
+        raise fields.error(f"no kind {kind}; did you mean {close[0]}?", "kind")
     if expected is not None:
-        check_fields(value, MODELS[kind])
-    yield kind, value
+        read_fields(fields, MODELS[kind])
+    yield kind, fields
 
 
-def _objects(
-    kind: str, value: Value, data: ConfigData, notes: list[str]
-) -> Iterator[Pod | ApiObject]:
-    """Yield what one object gives; of what gives nothing, add a note."""
-    if kind == "Pod":
-        yield from _with_claims(_pod(value, data), value)
-    elif kind in workloads.KINDS:
-        workload = read_workload(kind, value)
-        if workload.note:
-            notes.append(f"{value.place}: {kind} {workload.note}")
-        for made in workload.pods:
-            yield from _with_claims(_pod(workload.template, data, made), workload.template)
-    elif kind in claims.RESOURCES:
-        yield ApiObject(claims.RESOURCES[kind], claims.read_object(kind, value))
-    elif kind not in sources.KINDS:
-        notes.append(f"{value.place}: {kind} left out: a simulated node has no use for it")
-
-
-def _with_claims(pod: Pod, value: Value) -> Iterator[Pod | ApiObject]:
-    """Yield the pod, and the object that the API server has of it where claims are made by it."""
-    yield pod
-    if pod.claims or any(WHOLE_GPU in one.asks for one in pod.containers):
-        item = claims.plain(value)
-        same = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-        yield ApiObject("pods", {**item, "metadata": {**item.get("metadata", {}), **same}})
-
-
-@dataclass(frozen=True, slots=True)
-class _PodContext:
+class _PodContext(NamedTuple):
     """What the containers of one pod may refer to. fields: of the pod, by their path."""
 
     namespace: str
     data: ConfigData
     volumes: Mapping[str, PodVolume]
-    claims: Sequence[PodClaim]
     fields: Mapping[str, str]
-    added: tuple[tuple[str, str], ...] = ()
+    added: tuple[tuple[str, str], ...]
 
 
-def _pod(value: Value, data: ConfigData, made: TemplatePod | None = None) -> Pod:
-    """Read one pod. made: by a controller, by the template `value`."""
-    fields = value.fields()
-    name, namespace = (made.name, made.namespace) if made else name_and_namespace(fields)
-    meta, status = fields.below("metadata"), fields.below("status")
-    spec = fields.required("spec").fields()
-    uid = meta.text("uid") or _new_uid()
-    volumes = read_volumes(spec.rows("volumes"), namespace, data)
+def _pod(fields: Fields, data: ConfigData, made: workloads.TemplatePod) -> Pod:
+    """Read one pod. made: its name, and what a controller adds to the template `fields`."""
+    namespace, name, added = made
+    meta, spec, status = fields.below("metadata"), fields.required("spec"), fields.below("status")
+    uid = meta.get("uid") or str(uuid.uuid4())
+    volumes = read_volumes(spec.get("volumes", ()), namespace, data)
     pod_claims = list(_pod_claims(spec, status))
-    context = _PodContext(
-        namespace,
-        data,
-        {one.name: one for one in volumes},
-        tuple(pod_claims),
-        dict(_downward(meta, spec, {"name": name, "namespace": namespace, "uid": uid})),
-        made.environment if made else (),
-    )
-    containers = _containers(spec, name, context)
+    # What a variable may have of the pod, by its path. Its address is this machine's, because
+    # containers share the network of the host.
+    downward = {
+        "metadata.name": name,
+        "metadata.namespace": namespace,
+        "metadata.uid": uid,
+        "spec.nodeName": spec.get("nodeName", NODE),
+        "spec.serviceAccountName": spec.get("serviceAccountName", "default"),
+        **{f"status.{path}": "127.0.0.1" for path in ("hostIP", "hostIPs", "podIP", "podIPs")},
+    }
+    for key in ("labels", "annotations"):
+        downward |= {f"metadata.{key}['{n}']": text for n, text in meta.below(key).items()}
+    by_name = {one.name: one for one in volumes}
+    context = _PodContext(namespace, data, by_name, downward, added)
+    containers: dict[str, ContainerManifest] = {}
+    apps = spec.get("containers", ())
+    if not apps:
+        raise spec.error(f"pod {name} has no containers")
+    for kind, rows in (
+        (ContainerKind.INIT, spec.get("initContainers", ())),
+        (ContainerKind.APP, apps),
+    ):
+        for row in rows:
+            container = _container(row, kind, context)
+            if container.name in containers:
+                raise row.error(f"pod {name} has a second container {container.name}")
+            if unknown := {one.claim for one in container.claims} - {
+                one.name for one in pod_claims
+            }:
+                raise row.error(f"spec.resourceClaims has no {min(unknown)}")
+            containers[container.name] = container
     if extended := status.below("extendedResourceClaimStatus"):
-        pod_claims.append(PodClaim(EXTENDED, extended.required("resourceClaimName").text()))
-        mappings = [row.fields() for row in extended.rows("requestMappings")]
-        containers = [_with_extended(one, mappings) for one in containers]
+        pod_claims.append(PodClaim(EXTENDED, extended.required("resourceClaimName")))
+        for mapping in extended.get("requestMappings", ()):
+            # No device plugin is asked for what the scheduler made a request for.
+            one = containers[mapping["containerName"]]
+            asks = {name: n for name, n in one.asks.items() if name != mapping["resourceName"]}
+            request = ContainerClaim(EXTENDED, mapping["requestName"])
+            containers[one.name] = replace(one, asks=asks, claims=(*one.claims, request))
     return Pod(
         namespace=namespace,
         name=name,
-        containers=tuple(containers),
-        annotations=_texts(meta.below("annotations")),
+        containers=tuple(containers.values()),
+        annotations=dict(meta.below("annotations")),
         uid=uid,
         claims=tuple(pod_claims),
         volumes=volumes,
     )
 
 
-def _downward(meta: Fields, spec: Fields, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a pod that a variable may have, by their path. Its address is this
-    machine's, because containers share the network of the host."""
-    for key, text in names.items():
-        yield f"metadata.{key}", text
-    for key in ("labels", "annotations"):
-        for name, text in _texts(meta.below(key)).items():
-            yield f"metadata.{key}['{name}']", text
-    yield "spec.nodeName", spec.text("nodeName", NODE)
-    yield "spec.serviceAccountName", spec.text("serviceAccountName", "default")
-    for path in ("hostIP", "hostIPs", "podIP", "podIPs"):
-        yield f"status.{path}", "127.0.0.1"
-
-
 def _pod_claims(spec: Fields, status: Fields) -> Iterator[PodClaim]:
     """Read spec.resourceClaims; the status says which claim was made from a template."""
-    made = {
-        row["name"].text(): row.text("resourceClaimName")
-        for row in map(Value.fields, status.rows("resourceClaimStatuses"))
-    }
-    for fields in map(Value.fields, spec.rows("resourceClaims")):
-        name = checked_name(fields.required("name").text(), fields["name"], LABEL)
-        claim, template = fields.text("resourceClaimName"), fields.text("resourceClaimTemplateName")
+    statuses = status.get("resourceClaimStatuses", ())
+    made = {row["name"]: row.get("resourceClaimName", "") for row in statuses}
+    for fields in spec.get("resourceClaims", ()):
+        name = fields.name("name", LABEL)
+        claim, template = fields.get("resourceClaimName"), fields.get("resourceClaimTemplateName")
         if bool(claim) == bool(template):
-            raise fields.of.error(
+            raise fields.error(
                 "needs exactly one of resourceClaimName and resourceClaimTemplateName"
             )
         yield PodClaim(name, claim or made.get(name, ""), bool(template))
 
 
-def _with_extended(container: ContainerManifest, mappings: Sequence[Fields]) -> ContainerManifest:
-    """Return it with the requests that the scheduler made for its extended resources, which no
-    device plugin is asked for then."""
-    mine = [row for row in mappings if row["containerName"].text() == container.name]
-    requests = [ContainerClaim(EXTENDED, row["requestName"].text()) for row in mine]
-    claimed = {row["resourceName"].text() for row in mine}
-    asks = {name: amount for name, amount in container.asks.items() if name not in claimed}
-    return replace(container, asks=asks, claims=(*container.claims, *requests))
-
-
-def _texts(fields: Fields) -> dict[str, str]:
-    return {key: text.text() for key, text in fields.items()}
-
-
-def _containers(spec: Fields, pod: str, context: _PodContext) -> list[ContainerManifest]:
-    apps = spec.rows("containers")
-    if not apps:
-        raise spec.of.error(f"pod {pod} has no containers")
-    found: dict[str, ContainerManifest] = {}
-    for value in (*spec.rows("initContainers"), *apps):
-        container = _container(value.fields(), context, is_app=value in apps)
-        if container.name in found:
-            raise value.error(f"pod {pod} has a second container {container.name}")
-        claims = {row.name for row in context.claims}
-        if unknown := {row.claim for row in container.claims} - claims:
-            raise value.error(f"spec.resourceClaims has no {min(unknown)}")
-        found[container.name] = container
-    return list(found.values())
-
-
-def _container(fields: Fields, context: _PodContext, *, is_app: bool) -> ContainerManifest:
-    name = fields.required("name")
-    directory = fields.optional("workingDir")
+def _container(fields: Fields, kind: ContainerKind, context: _PodContext) -> ContainerManifest:
+    name = fields.name("name", LABEL)
+    policy = fields.get("restartPolicy")
+    if policy and kind is ContainerKind.INIT:
+        kind = ContainerKind.SIDECAR
+        if policy != "Always":
+            raise fields.error(f"expected Always, found {policy!r}", "restartPolicy")
     resources = fields.below("resources")
-    kind, policy = ContainerKind.APP, fields.optional("restartPolicy")
-    if not is_app:
-        kind = ContainerKind.SIDECAR if policy else ContainerKind.INIT
-        if policy and policy.text() != "Always":
-            raise policy.error(f"expected Always, found {policy.text()!r}")
-    rows = map(Value.fields, resources.rows("claims"))
+    if "command" not in fields:
+        # There is no image, whose program args alone could be meant for.
+        raise fields.error(
+            "command is missing: a simulated node has no images, so write what the container is to "
+            "run, such as command: [sleep, '60']"
+        )
+    words = [*fields["command"], *fields.get("args", ())]
+    if not fields["command"] or not words[0]:
+        raise fields.error("names no program", "command")
+    places = [one for key in ("command", "args") if key in fields for one in fields[key].places]
+    for word, place in zip(words, places, strict=True):
+        _check_word(word, place)
     return ContainerManifest(
-        name=checked_name(name.text(), name, LABEL),
+        name=name,
         kind=kind,
-        command=_command(fields),
+        command=tuple(words),
         environment=tuple(_environment(fields, context)),
-        directory=absolute(directory) if directory else None,
+        directory=absolute(fields, "workingDir") if "workingDir" in fields else None,
         asks=_asks(resources),
-        claims=tuple(ContainerClaim(r.required("name").text(), r.text("request")) for r in rows),
-        mounts=read_mounts(fields.rows("volumeMounts"), context.volumes),
+        claims=tuple(
+            ContainerClaim(row.required("name"), row.get("request", ""))
+            for row in resources.get("claims", ())
+        ),
+        mounts=read_mounts(fields.get("volumeMounts", ()), context.volumes),
     )
 
 
-def _command(fields: Fields) -> tuple[str, ...]:
-    """Return command and args. There is no image, whose program args alone could be meant for."""
-    command = fields.optional("command")
-    if command is None:
-        raise fields.of.error(NO_COMMAND)
-    words = [_word(item) for item in command.items()]
-    if not words or not words[0]:
-        raise command.error("names no program")
-    return (*words, *map(_word, fields.rows("args")))
-
-
-def _word(value: Value) -> str:
-    if "\0" in value.text():
-        raise value.error("has a NUL character")
-    if any("\ud800" <= letter <= "\udfff" for letter in value.text()):
-        raise value.error("has half of a surrogate pair, which is no character")
-    return value.text()
+def _check_word(word: str, place: Mark) -> None:
+    if "\0" in word:
+        raise place.error("has a NUL character")
+    if any("\ud800" <= letter <= "\udfff" for letter in word):
+        raise place.error("has half of a surrogate pair, which is no character")
 
 
 def _environment(fields: Fields, context: _PodContext) -> Iterator[tuple[str, str]]:
     """Yield envFrom, what the controller adds, env: of a name given twice the last one counts."""
-    for row in map(Value.fields, fields.rows("envFrom")):
+    for row in fields.get("envFrom", ()):
         for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-            if row.optional(field_name) is not None:
-                of = row.below(field_name)
-                found = context.data.find(kind, context.namespace, of) or {}
-                for key, data in found.items():
-                    yield row.text("prefix") + key, _variable_text(data, of.of)
+            if field_name in row:
+                of = row[field_name]
+                for key, data in find_config(context.data, kind, context.namespace, of).items():
+                    yield row.get("prefix", "") + key, _variable_text(data, of.place)
     yield from context.added
-    for variable in map(Value.fields, fields.rows("env")):
-        name = variable.required("name")
-        if not _word(name) or "=" in name.text():
-            raise name.error(f"{name.text()!r} is not a name of a variable")
-        if source := variable.get("valueFrom"):
-            if (text := _value_from(source, context)) is not None:
-                yield name.text(), text
+    for variable in fields.get("env", ()):
+        name, value = variable.required("name"), variable.get("value", "")
+        _check_word(name, variable.places["name"])
+        if not name or "=" in name:
+            raise variable.error(f"{name!r} is not a name of a variable", "name")
+        if "valueFrom" in variable:
+            value = _value_from(variable["valueFrom"], context)
         else:
-            value = variable.optional("value")
-            yield name.text(), _word(value) if value else ""
+            _check_word(value, variable.places.get("value", variable.place))
+        if value is not None:
+            yield name, value
 
 
-def _value_from(source: Value, context: _PodContext) -> str | None:
+def _value_from(source: Fields, context: _PodContext) -> str | None:
     """Return the text; None where it comes from a key that is not there and need not be."""
-    fields = source.fields()
-    if fields.optional("fieldRef") is not None:
-        path = fields.below("fieldRef").required("fieldPath")
-        labelled = path.text().startswith(("metadata.labels['", "metadata.annotations['"))
-        if path.text() not in context.fields and not labelled:
-            raise path.error(f"a simulated node does not know {path.text()} of a pod")
-        return verbatim(context.fields.get(path.text(), ""))
+    if "fieldRef" in source:
+        path = source["fieldRef"].required("fieldPath")
+        labelled = path.startswith(("metadata.labels['", "metadata.annotations['"))
+        if path not in context.fields and not labelled:
+            cause = f"a simulated node does not know {path} of a pod"
+            raise source["fieldRef"].error(cause, "fieldPath")
+        return verbatim(context.fields.get(path, ""))
     for field_name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        if fields.optional(field_name) is not None:
-            of = fields.below(field_name)
-            data = context.data.find_key(kind, context.namespace, of)
-            return None if data is None else _variable_text(data, of["key"])
+        if field_name in source:
+            of = source[field_name]
+            data, key = find_config(context.data, kind, context.namespace, of), of.required("key")
+            if key in data:
+                return _variable_text(data[key], of.places["key"])
+            if of.get("optional"):
+                return None
+            raise of.error(f"no key {key} in it", "key")
     raise source.error(
         "a simulated node has no config maps, secrets or fields but those of fieldRef, "
-        f"configMapKeyRef and secretKeyRef; found {', '.join(fields) or 'nothing'}"
+        f"configMapKeyRef and secretKeyRef; found {', '.join(source) or 'nothing'}"
     )
 
 
-def _variable_text(data: bytes, of: Value) -> str:
+def _variable_text(data: bytes, of: Mark) -> str:
     if b"\0" in data:
         raise of.error("has a NUL character, which no variable can have")
     return verbatim(data.decode(errors="surrogateescape"))
@@ -449,13 +421,14 @@ def _variable_text(data: bytes, of: Value) -> str:
 
 def _asks(resources: Fields) -> dict[str, int]:
     """Return the limits of our resources; requests, where given, have to be the same."""
-    limits = _amounts(resources.below("limits"))
-    for resource, amount in _amounts(resources.below("requests")).items():
-        where = resources["requests"].fields()[resource]
+    limits, requests = _amounts(resources.below("limits")), resources.below("requests")
+    for resource, amount in _amounts(requests).items():
         if resource not in limits:
-            raise where.error("a limit must be set too: this resource cannot be overcommitted")
+            cause = "a limit must be set too: this resource cannot be overcommitted"
+            raise requests.error(cause, resource)
         if limits[resource] != amount:
-            raise where.error(f"is {amount}, the limit {limits[resource]}: they must be equal")
+            cause = f"is {amount}, the limit {limits[resource]}: they must be equal"
+            raise requests.error(cause, resource)
     return {name: limits[name] for name in RESOURCES if limits.get(name)}
 
 
@@ -465,15 +438,14 @@ def _amounts(fields: Fields) -> dict[str, int]:
         if _NATIVE.fullmatch(name):
             continue
         if name not in RESOURCES:
-            whole = f"; a whole GPU is {VCORE}: 100" if name == NVIDIAS else ""
-            raise value.error(
-                f"a simulated node has no such resource, only {', '.join(RESOURCES)}{whole}"
-            )
-        written = value.scalar().strip()
-        number = whole_number(written)
+            whole = f"; a whole GPU is {VCORE}: 100" if name == "nvidia.com/gpu" else ""
+            cause = f"a simulated node has no such resource, only {', '.join(RESOURCES)}{whole}"
+            raise fields.error(cause, name)
+        number = whole_number(value.strip())
         if number is None or number < 0:
-            raise value.error(f"{written[:40]!r} is not a whole number of 0 or more")
+            cause = f"{value.strip()[:40]!r} is not a whole number of 0 or more"
+            raise fields.error(cause, name)
         if number > LARGEST_AMOUNT:
-            raise value.error(f"{written[:40]} is too large")
+            raise fields.error(f"{value.strip()[:40]} is too large", name)
         found[name] = number
     return found

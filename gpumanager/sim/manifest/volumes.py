@@ -1,22 +1,28 @@
-"""Volumes of a pod, as far as a simulated node has them, and where containers mount them.
+"""Volumes of a pod, as far as a simulated node has them, and ConfigMaps and Secrets.
 
 emptyDir and hostPath are there, and ConfigMaps and Secrets given in the same YAML. Every other kind
 is refused by its name, because a container that finds no data would tell nothing about the pod.
 """
 
-from collections.abc import Mapping, Sequence
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-from gpumanager.sim.manifest.sources import ConfigData
-from gpumanager.sim.manifest.yaml_text import Fields, Value, checked_name
-from gpumanager.sim.names import LABEL
+from gpumanager.sim.manifest.yaml_text import LABEL, Fields
 
+CONFIG_KINDS: Final = ("ConfigMap", "Secret")
 SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where the API server mounts a token in every pod; here is no API server that would take one."""
 _TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - how such a volume's name begins
 _KINDS: Final = ("emptyDir", "hostPath", "configMap", "secret")
+_DATA_KEY: Final = re.compile(r"(?!\.{1,2}$)[-._a-zA-Z0-9]{1,253}")
+
+ConfigData = Mapping[tuple[str, str, str], Mapping[str, bytes]]
+"""What is in ConfigMaps and Secrets, by kind, namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,72 +43,101 @@ class VolumeMount:
     read_only: bool = False
 
 
-def read_volumes(
-    rows: Sequence[Value], namespace: str, sources: ConfigData
-) -> tuple[PodVolume, ...]:
+def read_config(kind: str, fields: Fields) -> Mapping[str, bytes]:
+    """Return what is in a ConfigMap or a Secret; raises InputError."""
+    encoded, plain = ("data", "stringData") if kind == "Secret" else ("binaryData", "data")
+    data = {}
+    for given in (fields.below(encoded), fields.below(plain)):
+        for key, text in given.items():
+            if not _DATA_KEY.fullmatch(key):
+                rule = "letters, digits, '-', '_' and '.', at most 253 of them"
+                raise given.error(f"{key[:80]!r} is not a name: {rule}", key)
+            data[key] = text.encode()
+            if key in fields.below(plain):
+                continue
+            try:
+                data[key] = base64.b64decode("".join(text.split()), validate=True)
+            except binascii.Error as error:
+                raise given.error("not base64; stringData takes plain text", key) from error
+    return data
+
+
+def find_config(
+    data: ConfigData, kind: str, namespace: str, fields: Fields, name: str = "name"
+) -> Mapping[str, bytes]:
+    """Return the data of the one that `fields` name; nothing where it is not there and is
+    `optional`. Raises InputError."""
+    found = data.get((kind, namespace, fields.required(name)))
+    if found is None and not fields.get("optional"):
+        raise fields.error(
+            f"no {kind} {fields[name]} in namespace {namespace} of what was given here; a "
+            "simulated node has no others",
+            name,
+        )
+    return found or {}
+
+
+def read_volumes(rows: Iterable[Fields], namespace: str, data: ConfigData) -> tuple[PodVolume, ...]:
     """Read `spec.volumes`; raises InputError."""
     found = []
     for row in rows:
-        fields = row.fields()
-        name = checked_name(fields.required("name").text(), fields["name"], LABEL)
-        kinds = [key for key in fields if key != "name"]
+        name = row.name("name", LABEL)
         if name.startswith(_TOKEN_VOLUME):
             continue
+        kinds = [key for key in row.places if key != "name"]
         if kinds not in [[kind] for kind in _KINDS]:
             other = ", ".join(kinds) or "volume without a kind"
-            raise row.error(f"volume {name}: a simulated node has no {other}, only {_LISTED}")
-        found.append(_volume(name, kinds[0], fields, namespace, sources))
+            only = ", ".join(_KINDS)
+            raise row.error(f"volume {name}: a simulated node has no {other}, only {only}")
+        fields = row.below(kinds[0])
+        match kinds[0]:
+            case "emptyDir":
+                found.append(PodVolume(name))
+            case "hostPath":
+                found.append(PodVolume(name, host=absolute(fields, "path")))
+            case kind:
+                named, of = ("secretName", "Secret") if kind == "secret" else ("name", "ConfigMap")
+                files = find_config(data, of, namespace, fields, named)
+                if "items" in fields:
+                    files = dict(_item(item, files) for item in fields["items"])
+                found.append(PodVolume(name, files=files, read_only=True))
     return tuple(found)
 
 
-_LISTED: Final = ", ".join(_KINDS)
+def _item(item: Fields, files: Mapping[str, bytes]) -> tuple[str, bytes]:
+    if item.required("key") not in files:
+        raise item.error(f"no key {item['key']} in it", "key")
+    return _inside(item, "path"), files[item["key"]]
 
 
-def _volume(name: str, kind: str, volume: Fields, namespace: str, sources: ConfigData) -> PodVolume:
-    if kind == "emptyDir":
-        return PodVolume(name)
-    fields = volume[kind].fields()
-    if kind == "hostPath":
-        return PodVolume(name, host=absolute(fields.required("path")))
-    named, of = ("secretName", "Secret") if kind == "secret" else ("name", "ConfigMap")
-    data = sources.find(of, namespace, fields, named) or {}
-    if fields.optional("items") is None:
-        return PodVolume(name, files=data, read_only=True)
-    files = {}
-    for row in map(Value.fields, fields.rows("items")):
-        key, path = row.required("key"), row.required("path")
-        if key.text() not in data:
-            raise key.error(f"no key {key.text()} in it")
-        files[_inside(path)] = data[key.text()]
-    return PodVolume(name, files=files, read_only=True)
-
-
-def read_mounts(rows: Sequence[Value], volumes: Mapping[str, PodVolume]) -> tuple[VolumeMount, ...]:
+def read_mounts(
+    rows: Iterable[Fields], volumes: Mapping[str, PodVolume]
+) -> tuple[VolumeMount, ...]:
     """Read a container's `volumeMounts`; raises InputError."""
     found = []
-    for fields in map(Value.fields, rows):
-        name, path = fields.required("name"), fields.required("mountPath")
-        if path.text() == SERVICE_ACCOUNT:
+    for fields in rows:
+        name, path = fields.required("name"), absolute(fields, "mountPath")
+        if path == SERVICE_ACCOUNT:
             continue
-        if (volume := volumes.get(name.text())) is None:
-            raise name.error(f"spec.volumes has no {name.text()}")
+        if name not in volumes:
+            raise fields.error(f"spec.volumes has no {name}", "name")
         if "subPathExpr" in fields:
-            raise fields["subPathExpr"].error("a simulated node has only subPath")
-        inside = fields.optional("subPath")
-        sub_path = _inside(inside) if inside else ""
-        fixed = volume.read_only or fields.flag("readOnly")
-        found.append(VolumeMount(name.text(), absolute(path), sub_path, fixed))
+            raise fields.error("a simulated node has only subPath", "subPathExpr")
+        sub_path = _inside(fields, "subPath") if "subPath" in fields else ""
+        fixed = volumes[name].read_only or fields.get("readOnly", False)
+        found.append(VolumeMount(name, path, sub_path, fixed))
     return tuple(found)
 
 
-def _inside(value: Value) -> str:
-    path = PurePosixPath(value.text())
+def _inside(fields: Fields, name: str) -> str:
+    path = PurePosixPath(fields.required(name))
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise value.error(f"{value.text()!r} is not a path inside of the volume")
+        raise fields.error(f"{fields[name]!r} is not a path inside of the volume", name)
     return str(path)
 
 
-def absolute(value: Value) -> str:
-    if not value.text().startswith("/"):
-        raise value.error(f"{value.text()!r} is not an absolute path")
-    return value.text()
+def absolute(fields: Fields, name: str) -> str:
+    found = str(fields.required(name))
+    if not found.startswith("/"):
+        raise fields.error(f"{found!r} is not an absolute path", name)
+    return found

@@ -1,184 +1,147 @@
-"""YAML with its line numbers: every value knows where it stands, so that every complaint can say.
+"""YAML with its line numbers: every field knows where it stands, so that every complaint can say.
 
-Values are read as PyYAML resolves them: `30` is an integer, `"30"` a string.
+Mappings are `Fields`, lists are `Items`; a string is a string, and any other scalar is a `Written`
+until its reader says of which type it has to be. A field without a value counts as not there.
 """
 
-import difflib
+import itertools
 import re
 import sys
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from gpumanager.errors import InputError
-from gpumanager.sim.names import LABEL, RULES, SUBDOMAIN
 
 STDIN: Final = Path("-")
 LARGEST_FILE: Final = 1 << 20
 DEEPEST: Final = 60
 """Levels of nesting; what people write has about ten."""
+MOST_VALUES: Final = 200_000
+"""Of one text, each as often as aliases repeat it."""
 LONGEST_WORDS: Final = 300
 """Characters of a path or a cause in a message; the files of others are not repeated in it."""
-
+LONGEST_NUMBER: Final = 18
+LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){LABEL.pattern}(\.{LABEL.pattern})*")
+RULES: Final = {
+    LABEL: "lower case letters, digits and '-', at most 63 of them",
+    SUBDOMAIN: "lower case letters, digits, '-' and '.', at most 253 of them",
+}
+"""What the API server takes as names."""
+_TAG: Final = "tag:yaml.org,2002:"
 _KINDS: Final = {
-    "tag:yaml.org,2002:str": "a string",
-    "tag:yaml.org,2002:int": "an integer",
-    "tag:yaml.org,2002:float": "a number",
-    "tag:yaml.org,2002:bool": "a boolean",
-    "tag:yaml.org,2002:null": "empty",
-    "tag:yaml.org,2002:map": "a mapping",
-    "tag:yaml.org,2002:seq": "a list",
+    "dict": "a mapping",
+    "list": "a list",
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "quantity": "one value",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One value of a file. path: how a reader finds it, such as `spec.containers[0].name`."""
+class Mark(NamedTuple):
+    """Where a value stands. path: how a reader finds it, such as `spec.containers[0].name`."""
 
     source: str
-    node: yaml.Node
+    line: int
     path: str = ""
 
-    @property
-    def line(self) -> int:
-        return int(self.node.start_mark.line) + 1
-
-    @property
-    def place(self) -> str:
-        """Return file and line, for a message."""
+    def __str__(self) -> str:
         return f"{self.source}:{self.line}"
 
-    @property
-    def empty(self) -> bool:
-        return bool(self.node.tag == "tag:yaml.org,2002:null")
-
-    @property
-    def kind(self) -> str:
-        return _KINDS.get(self.node.tag, f"a {self.node.tag}")
-
     def error(self, cause: str) -> InputError:
-        place = f"{_short(self.path)}: " if self.path else ""
-        return InputError(self.source, place + _short(cause), line=self.line)
-
-    def fields(self, known: Collection[str] | None = None) -> "Fields":
-        """Return the fields of a mapping, of which only those `known` may be there; a name twice is
-        an error."""
-        if not isinstance(self.node, yaml.MappingNode):
-            raise self.error(f"expected a mapping, found {self.kind}")
-        found = Fields(self)
-        for key, node in self.node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise self.error("a key must be a plain word")
-            if key.tag == "tag:yaml.org,2002:merge":
-                raise self.error("merge keys (<<) are not supported: write the fields out")
-            name = str(key.value)
-            value = Value(self.source, node, f"{self.path}.{name}".lstrip("."))
-            if name in found:
-                raise value.error("given twice")
-            if known is not None and name not in known:
-                close = difflib.get_close_matches(name[:LONGEST_WORDS], known, n=1)
-                hint = f"; did you mean {close[0]}?" if close else ""
-                raise value.error(f"unknown field{hint}")
-            found[name] = value
-        return found
-
-    def items(self) -> list["Value"]:
-        if not isinstance(self.node, yaml.SequenceNode):
-            raise self.error(f"expected a list, found {self.kind}")
-        return [
-            Value(self.source, node, f"{self.path}[{index}]")
-            for index, node in enumerate(self.node.value)
-        ]
-
-    def text(self) -> str:
-        """Return a string; a number or a boolean is not one, as the API server sees it."""
-        if self.node.tag != "tag:yaml.org,2002:str":
-            shown = f" {self.node.value}" if isinstance(self.node, yaml.ScalarNode) else ""
-            hint = ": put it in quotes" if shown.strip() else ""
-            raise self.error(f"expected a string, found {self.kind}{shown}{hint}")
-        return str(self.node.value)
-
-    def integer(self) -> int:
-        """Return a plain decimal integer, not one in quotes."""
-        written = self.scalar()
-        if self.node.tag != "tag:yaml.org,2002:int" or not written.lstrip("+-").isdecimal():
-            raise self.error(f"expected an integer, found {self.kind} {written!r}")
-        if len(written) > len("100000000000"):
-            raise self.error(f"{written} is too large")
-        return int(written)
-
-    def boolean(self) -> bool:
-        """Return a boolean of YAML 1.1: true, false, yes, no, on, off."""
-        written = self.scalar()
-        if self.node.tag != "tag:yaml.org,2002:bool":
-            raise self.error(f"expected true or false, found {self.kind} {written!r}")
-        return written.lower() in ("true", "yes", "on")
-
-    def scalar(self) -> str:
-        """Return the text of any scalar, as it is written."""
-        if not isinstance(self.node, yaml.ScalarNode):
-            raise self.error(f"expected one value, found {self.kind}")
-        return str(self.node.value)
+        words = (self.path, cause) if self.path else (cause,)
+        short = (one if len(one) <= LONGEST_WORDS else f"{one[:LONGEST_WORDS]}…" for one in words)
+        return InputError(self.source, ": ".join(short), line=self.line)
 
 
-class Fields(dict[str, Value]):
-    """The fields of the mapping `of`, by name. One that is empty counts as not there."""
+class Written(str):
+    """A scalar that is no string, as it is written."""
 
-    def __init__(self, of: Value) -> None:
+    __slots__ = ("kind",)
+    kind: str
+
+
+class Fields(dict[str, Any]):
+    """A mapping. places: of all its fields, those without a value too."""
+
+    def __init__(self, place: Mark) -> None:
         super().__init__()
-        self.of = of
+        self.place = place
+        self.places: dict[str, Mark] = {}
 
-    def optional(self, name: str) -> Value | None:
-        value = self.get(name)
-        return None if value is None or value.empty else value
+    def error(self, cause: str, name: str = "") -> InputError:
+        """Return a complaint about a field, or about all of it."""
+        return self.places.get(name, self.place).error(cause)
 
-    def required(self, name: str) -> Value:
+    def required(self, name: str) -> Any:
         """Return a field that has to be there; raises InputError."""
-        value = self.optional(name)
-        if value is None:
-            raise self.of.error(f"{name} is missing")
-        return value
+        if name not in self:
+            raise self.error(f"{name} is missing")
+        return self[name]
 
     def below(self, name: str) -> "Fields":
-        """Return the fields of a field; none where it is not there."""
-        value = self.optional(name)
-        return value.fields() if value else Fields(self.of)
+        """Return a mapping; an empty one where it is not there."""
+        return self[name] if name in self else Fields(self.place)
 
-    def rows(self, name: str) -> list[Value]:
-        value = self.optional(name)
-        return value.items() if value else []
+    def name(self, field: str, rule: re.Pattern[str]) -> str:
+        """Return a field that has to be a name; raises InputError."""
+        found = str(self.required(field))
+        if not rule.fullmatch(found):
+            raise self.error(f"{found[:80]!r} is not a name: {RULES[rule]}", field)
+        return found
 
-    def text(self, name: str, default: str = "") -> str:
-        value = self.optional(name)
-        return value.text() if value else default
-
-    def flag(self, name: str) -> bool:
-        value = self.optional(name)
-        return value is not None and value.boolean()
-
-
-def name_and_namespace(fields: Fields) -> tuple[str, str]:
-    """Read both of an object's metadata, which have to be as the API server takes them."""
-    meta = fields.required("metadata").fields()
-    name, namespace = meta.required("name"), meta.optional("namespace")
-    return (
-        checked_name(name.text(), name, SUBDOMAIN),
-        checked_name(namespace.text(), namespace, LABEL) if namespace else "default",
-    )
+    def check_known(self, known: Mapping[str, Any]) -> None:
+        """Raise InputError for a field that is not one of these."""
+        for name, place in self.places.items():
+            if name not in known:
+                close = get_close_matches(name[:LONGEST_WORDS], known, n=1)
+                raise place.error(f"unknown field{f'; did you mean {close[0]}?' if close else ''}")
 
 
-def checked_name(name: str, value: Value, rule: re.Pattern[str]) -> str:
-    """Return the name; raises InputError, which points at `value`."""
-    if not rule.fullmatch(name):
-        raise value.error(f"{name[:80]!r} is not a name: {RULES[rule]}")
-    return name
+class Items(list[Any]):
+    """A list. places: of its items."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[Mark] = []
 
 
-def _short(words: str) -> str:
-    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"
+def typed(value: Any, kind: str, place: Mark) -> Any:
+    """Return a value of a type: `str`, `int`, `bool`, `quantity`, `dict`, `list`, or `object` for
+    what it is by its looks; raises InputError where it is another."""
+    wanted = _KINDS.get(kind)
+    kinds: dict[type, str] = {Fields: "a mapping", Items: "a list", str: "a string"}
+    found = value.kind if isinstance(value, Written) else kinds.get(type(value), "empty")
+    if kind == "quantity" and isinstance(value, str):
+        return str(value)
+    if wanted not in {None, found}:
+        shown = f" {value}" if isinstance(value, str) else ""
+        hint = ": put it in quotes" if kind == "str" and shown else ""
+        raise place.error(f"expected {wanted}, found {found}{shown}{hint}")
+    return _plain(value) if kind in {"int", "bool", "object"} else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Fields):
+        value.update({name: _plain(one) for name, one in value.items()})
+    elif isinstance(value, Items):
+        value[:] = map(_plain, value)
+    elif isinstance(value, Written):
+        return yaml.safe_load(value) if value.kind in _KINDS.values() else str(value)
+    return value
+
+
+def read_names(fields: Fields) -> tuple[str, str]:
+    """Return namespace and name of an object, which have to be as the API server takes them."""
+    meta = fields.required("metadata")
+    namespace = meta.name("namespace", LABEL) if "namespace" in meta else "default"
+    return namespace, meta.name("name", SUBDOMAIN)
 
 
 def read_text(path: Path) -> str:
@@ -190,46 +153,73 @@ def read_text(path: Path) -> str:
         else:
             with path.open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
-    if len(content) > LARGEST_FILE:
-        raise InputError(source, f"longer than {LARGEST_FILE >> 20} MiB")
-    try:
+        if len(content) > LARGEST_FILE:
+            raise InputError(source, f"longer than {LARGEST_FILE >> 20} MiB")
         return content.decode()
     except UnicodeDecodeError as error:
         raise InputError(source, "not text in UTF-8") from error
+    except (OSError, ValueError) as error:
+        raise InputError(source, f"cannot be read: {getattr(error, 'strerror', error)}") from error
 
 
 def name_of(path: Path) -> str:
     return "standard input" if path == STDIN else str(path)
 
 
-def documents(text: str, source: str) -> list[Value]:
+def documents(text: str, source: str) -> list[Fields]:
     """Return the documents of a YAML text, without the empty ones; raises InputError."""
     try:
-        nodes = [node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None]
+        nodes = list(yaml.compose_all(text, yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = int(mark.line) + 1 if mark is not None else None
-        raise InputError(
-            source, f"not YAML: {error.problem or error.context}", line=line
-        ) from error
+        cause = f"not YAML: {error.problem or error.context}"
+        raise InputError(source, cause, line=line) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(source, f"not YAML: {str(error).splitlines()[0]}") from error
-    heights: dict[int, int] = {}
+    found = []
     for node in nodes:
-        if _height(node, heights) > DEEPEST:
-            raise InputError(source, f"nested more than {DEEPEST} levels deep")
-    return [value for node in nodes if not (value := Value(source, node)).empty]
+        if node is not None:
+            place = Mark(source, int(node.start_mark.line) + 1)
+            found.append((_build(node, place, 0, itertools.count()), place))
+    return [typed(value, "dict", place) for value, place in found if value is not None]
 
 
-def _height(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return the levels below and with a node; one that an alias puts inside itself is higher than
-    any."""
-    if id(node) not in known:
-        known[id(node)] = DEEPEST
-        children = node.value if isinstance(node, yaml.SequenceNode) else []
-        if isinstance(node, yaml.MappingNode):
-            children = [one for pair in node.value for one in pair]
-        known[id(node)] = 1 + max((_height(child, known) for child in children), default=0)
-    return known[id(node)]
+def _build(node: yaml.Node, place: Mark, depth: int, count: Iterator[int]) -> Any:
+    if depth > DEEPEST or next(count) > MOST_VALUES:
+        cause = f"nested more than {DEEPEST} levels deep, or more than {MOST_VALUES} values"
+        raise InputError(place.source, cause)
+    if isinstance(node, yaml.SequenceNode):
+        rows = Items()
+        for index, item in enumerate(node.value):
+            line = int(item.start_mark.line) + 1
+            rows.places.append(Mark(place.source, line, f"{place.path}[{index}]"))
+            rows.append(_build(item, rows.places[-1], depth + 1, count))
+        return rows
+    if isinstance(node, yaml.MappingNode):
+        fields = Fields(place)
+        for key, item in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise place.error("a key must be a plain word")
+            name, line = str(key.value), int(item.start_mark.line) + 1
+            where = Mark(place.source, line, f"{place.path}.{name}".lstrip("."))
+            if key.tag == f"{_TAG}merge" or name in fields.places:
+                merge = "merge keys (<<) are not supported: write the fields out"
+                raise where.error("given twice" if name in fields.places else merge)
+            fields.places[name] = where
+            if (value := _build(item, where, depth + 1, count)) is not None:
+                fields[name] = value
+        return fields
+    return _scalar(str(node.value), node.tag.removeprefix(_TAG))
+
+
+def _scalar(text: str, tag: str) -> str | None:
+    if tag in {"str", "null"}:
+        return text if tag == "str" else None
+    written = Written(text)
+    written.kind = _KINDS.get(tag, f"a {tag}")
+    if tag == "int" and not text.lstrip("+-").isdecimal():
+        written.kind = _KINDS["float"]
+    if len(text) > LONGEST_NUMBER:
+        written.kind = "too long a number"
+    return written

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from gpumanager.cli import agent, run
-from gpumanager.settings import NOT_USED_YET, AgentSettings
+from gpumanager.settings import AgentSettings
 
 VOLUME_CONF = Path(__file__).parents[3] / "volume.conf"
 
@@ -86,15 +86,6 @@ def test_flags_are_read_as_gpu_manager_reads_them(
     assert getattr(started[0], name) == value
 
 
-def test_a_flag_without_effect_says_so(
-    started: list[AgentSettings], caplog: pytest.LogCaptureFixture
-) -> None:
-    run(["agent", "--cgroup-driver=systemd"])
-
-    assert started
-    assert "--cgroup-driver has no effect" in caplog.text
-
-
 def test_a_malformed_label_is_said_and_the_others_count(
     started: list[AgentSettings], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,13 +119,6 @@ def test_every_flag_of_the_original_and_of_its_klog_is_known() -> None:
     known = {name for param in agent.command.params for name in param.opts}
 
     assert {f"--{name}" for name in original.split()} <= known
-
-
-def test_help_says_which_flags_are_not_used(capsys: pytest.CaptureFixture[str]) -> None:
-    run(["agent", "--help"])
-
-    said = " ".join(capsys.readouterr().out.split())
-    assert all(reason in said.replace("- ", "-") for reason in NOT_USED_YET.values())
 
 
 def test_extra_devices_come_from_the_original_s_file(tmp_path: Path) -> None:

@@ -39,10 +39,19 @@ def other_agent(directory: Path, *words: str) -> Iterator["subprocess.Popen[str]
         process.kill()
 
 
+LOCKS = ExitStack()
+
+
+@pytest.fixture(autouse=True)
+def given_back() -> Iterator[None]:
+    yield
+    LOCKS.close()
+
+
 def owner(directory: Path, interface: str = CLAIMS) -> tuple[StateOwner, Monitoring]:
     settings = AgentSettings(checkpoint_path=directory, interface=interface)
     monitoring = Monitoring(settings, Supervisor())
-    return StateOwner(settings, ExitStack(), monitoring), monitoring
+    return StateOwner(settings, LOCKS, monitoring), monitoring
 
 
 async def test_an_agent_takes_over_from_one_that_hands_over(tmp_path: Path) -> None:

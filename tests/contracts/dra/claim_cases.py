@@ -325,9 +325,7 @@ async def test_a_claim_that_is_being_unprepared_gets_no_new_pod_or_loses_it(
 
     second = await stage.start(pod("second", "handover"))
 
-    behavior = stage.kubelet.version.dra
-    assert behavior is not None
-    if behavior.guards_unpreparing:
+    if stage.kubelet.version.guards_unpreparing:
         said = await stage.not_started(second, REASON)
         assert said == f"{PREFIX}ResourceClaim handover is being unprepared"
         going_on.set()
@@ -350,9 +348,7 @@ async def test_the_end_of_a_refused_pod_leaves_others_alone_or_not(stage: Claims
     await stage.delete(uid)
     await stage.soon(lambda: stage.kubelet.gone(uid), SYNC_SECONDS)
 
-    behavior = stage.kubelet.version.dra
-    assert behavior is not None
-    assert stage.driver.unprepared() == ([] if behavior.only_own else [{"guarded"}])
+    assert stage.driver.unprepared() == ([] if stage.kubelet.version.only_own else [{"guarded"}])
 
 
 async def test_a_second_preparation_replaces_the_devices_of_the_first_or_adds_to_them(
@@ -369,9 +365,7 @@ async def test_a_second_preparation_replaces_the_devices_of_the_first_or_adds_to
 
     assert stage.driver.prepared() == [{"twice"}] * 2
     (state,) = stage.checkpoint()["twice"]["DriverState"].values()
-    behavior = stage.kubelet.version.dra
-    assert behavior is not None
-    assert len(state["Devices"]) == (1 if behavior.replaces_devices else 2)
+    assert len(state["Devices"]) == (1 if stage.kubelet.version.replaces_devices else 2)
 
 
 @pytest.mark.parametrize("claims", [("plain",), ()])

@@ -91,10 +91,8 @@ async def test_health_is_unknown_when_its_driver_has_gone(stage: ClaimsStage) ->
 
 
 async def test_the_newest_health_service_that_both_know_is_watched(stage: ClaimsStage) -> None:
-    behavior = stage.kubelet.version.dra
-    assert behavior is not None
     other = stage.instance("", name="other.contract.example")
     other.versions = ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"]
     await other.start()
 
-    await stage.soon(lambda: other.watched == [behavior.health[0]])
+    await stage.soon(lambda: other.watched == [stage.kubelet.version.dra_health[0]])

@@ -10,9 +10,11 @@ from typing import Any
 from gpumanager.kube.errors import ApiRefused, Object
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.sim.cdi import CdiUnresolved
-from gpumanager.sim.clock import NS, ManualTimer
+from gpumanager.sim.clock import NS
 from gpumanager.sim.container.values import ContainerSpec
 from gpumanager.sim.container_runtime import SimulatedRuntime
+from gpumanager.sim.in_memory import ManualTimer
+from gpumanager.sim.kubelet.dra.api import NodeApi
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerClaim, ContainerManifest, Pod, PodClaim
@@ -42,8 +44,8 @@ def allocated(
     }
 
 
-class MemoryApi:
-    """What the kubelet wants of an API server, without one."""
+class MemoryApi(NodeApi):
+    """Without an API server."""
 
     def __init__(self) -> None:
         self.claims: dict[str, dict[str, Any]] = {}

@@ -27,7 +27,6 @@ from gpumanager.grants.store import GrantStore
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.cdi import AllocationFiles
 from gpumanager.isolation.edits import ContainerEdits, DeviceFiles
-from gpumanager.isolation.protocol import Means
 from gpumanager.isolation.table import Isolations
 from gpumanager.kube.pod import ContainerKind, ContainerView, PodView
 from gpumanager.legacy.checkpoint import FILE_NAME as ORIGINAL
@@ -35,8 +34,12 @@ from gpumanager.legacy.checkpoint import inherited_grants
 from gpumanager.limits.values import Limit
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.runtime.status import Bind, Container, LiveContainer
-from gpumanager.sim.clock import ManualClock
-from gpumanager.sim.in_memory import SimulatedContainers, SimulatedLimits, SimulatedPods
+from gpumanager.sim.in_memory import (
+    ManualClock,
+    SimulatedContainers,
+    SimulatedLimits,
+    SimulatedPods,
+)
 from gpumanager.units import MEMORY_BLOCK, Bytes
 from gpumanager.volume.values import DriverVolumes
 
@@ -175,7 +178,8 @@ class Node:
 
     def new_allocator(self, journal: JournalFile | None = None) -> Allocator:
         isolation = Isolations(
-            Means(self.virtual, VOLUMES),
+            self.virtual,
+            VOLUMES,
             DeviceFiles(Path("/dev"), control_if_present=()),
             self.handover,
         )

@@ -4,7 +4,6 @@ from gpumanager.deviceplugin.admission.steering import PreferenceCall, could_hol
 from gpumanager.deviceplugin.admission.transaction import Transaction
 from gpumanager.deviceplugin.device_ledger import locate, on_gpus
 from gpumanager.grants.grant import DevicePluginSource, Grant
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID
 from gpumanager.kube.pod import ContainerKind, PodView
@@ -73,7 +72,7 @@ UNKNOWN = Transaction("pod", AllocationID("new"), 0.0, viewed=True)
 
 def preferred(resource: str, size: int, *live: Grant) -> tuple[str, ...]:
     available = frozenset((*ids(resource, 0), *ids(resource, 1)))
-    return steer(LEDGER, LiveGrants(live), UNKNOWN, PreferenceCall(resource, size, available))[0]
+    return steer(LEDGER, tuple(live), UNKNOWN, PreferenceCall(resource, size, available))[0]
 
 
 def test_for_a_share_of_an_unknown_container_the_gpu_with_the_most_room_is_preferred() -> None:

@@ -48,13 +48,13 @@ def node(tmp_path: Path) -> Node:
 
 
 async def test_a_pod_is_taken_to_be_under_admission_for_two_seconds(node: Node) -> None:
-    before = node.tracker.admitting
+    before = node.tracker.admitted_now is not None
     await node.tracker.observe(VCORE, 30)
 
     found = {}
     for later in (0.0, 1.9, PAIR_AGE):
         node.now = UP + later
-        found[later] = node.tracker.admitting
+        found[later] = node.tracker.admitted_now is not None
 
     assert not before
     assert found == {0.0: True, 1.9: True, PAIR_AGE: False}
@@ -65,7 +65,7 @@ async def test_a_kubelet_that_starts_admits_nobody(node: Node) -> None:
 
     await node.tracker.begin_anew()
 
-    assert not node.tracker.admitting
+    assert not node.tracker.admitted_now is not None
 
 
 async def test_the_second_half_of_a_container_needs_no_list_of_its_own(node: Node) -> None:

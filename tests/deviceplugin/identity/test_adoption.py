@@ -1,8 +1,10 @@
 """Grants that a node without its journal takes from what it finds, as tables."""
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
+from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.identity.adoption import (
     BY_CONTAINER,
     BY_DIRECTORY,
@@ -19,7 +21,6 @@ from gpumanager.grants.grant import (
     Share,
     State,
 )
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.ids import AllocationID, ContainerID, PodUID
 from gpumanager.isolation.edits import ENV_ALLOCATION, ENV_GPUS
@@ -57,15 +58,24 @@ def said(found: tuple[Grant, ...]) -> list[tuple[object, ...]]:
     ]
 
 
+def answer(envs: Mapping[str, str]) -> str:
+    """Ours, as the kubelet keeps it."""
+    return base64.b64encode(pb.ContainerAllocateResponse(envs=envs).SerializeToString()).decode()
+
+
 def booked(
-    known: LiveGrants, envs: Mapping[str, str], cores: tuple[str, ...], *, listed: bool = True
+    known: tuple[Grant, ...],
+    envs: Mapping[str, str],
+    cores: tuple[str, ...],
+    *,
+    listed: bool = True,
 ) -> tuple[Grant, ...]:
     held = (
-        DeviceHolder(*KEY, VCORE, frozenset(cores)),
+        DeviceHolder(*KEY, VCORE, frozenset(cores), answer(envs)),
         DeviceHolder(*KEY, VMEMORY, frozenset(ids(VMEMORY, 4))),
     )
     view = (POD,) if listed else ()
-    return adopt_booked(LEDGER, known, Evidence(held, {KEY: envs}, view=view), 5.0)
+    return adopt_booked(LEDGER, known, Evidence(held, view=view), 5.0)
 
 
 OURS = {ENV_ALLOCATION: "n", ENV_GPUS: TWO.uuid}
@@ -81,7 +91,7 @@ def test_what_the_kubelet_gave_is_granted_on_the_gpus_of_its_answer() -> None:
     def of(name: str, gpu: str, row: tuple[Any, ...]) -> list[tuple[object, ...]]:
         return [(name, {gpu: row[0]}, *row[1:])]
 
-    none = LiveGrants()
+    none: tuple[Grant, ...] = ()
     assert said(booked(none, OURS, ids(VCORE, 30))) == of("n", TWO.uuid, row)
     assert said(booked(none, two, ids(VCORE, 30))) == of("n", ONE.uuid, row)
     assert said(booked(none, {}, ids(VCORE, 30, 1))) == of(adopted, TWO.uuid, row)
@@ -91,11 +101,11 @@ def test_what_the_kubelet_gave_is_granted_on_the_gpus_of_its_answer() -> None:
 
 
 def test_nothing_is_adopted_of_an_ended_pod_of_gpu_manager_or_of_a_known_grant() -> None:
-    known = LiveGrants([Grant(AllocationID("k"), DevicePluginSource("", ids(VCORE, 30)))])
+    known = (Grant(AllocationID("k"), DevicePluginSource("", ids(VCORE, 30))),)
     originals = tuple(f"tencent.com/vcuda-core-{i}" for i in range(30))
 
-    assert booked(LiveGrants(), OURS, ids(VCORE, 30), listed=False) == ()
-    assert booked(LiveGrants(), {}, originals) == ()
+    assert booked((), OURS, ids(VCORE, 30), listed=False) == ()
+    assert booked((), {}, originals) == ()
     assert booked(known, OURS, ids(VCORE, 30)) == ()
 
 
@@ -166,23 +176,22 @@ KNOWN: list[tuple[str, Grant, list[str]]] = [
 
 def test_what_the_kubelet_gave_replaces_what_is_known_by_its_name_unless_that_is_proved() -> None:
     found = {
-        what: [one.id for one in booked(LiveGrants([grant]), OURS, ids(VCORE, 30))]
-        for what, grant, _ in KNOWN
+        what: [one.id for one in booked((grant,), OURS, ids(VCORE, 30))] for what, grant, _ in KNOWN
     }
 
     assert found == {what: names for what, _, names in KNOWN}
 
 
 def test_whose_it_is_and_what_its_pod_may_use_is_told_by_whatever_knows_the_pod() -> None:
-    held = (DeviceHolder(*KEY, VCORE, frozenset(ids(VCORE, 30))),)
+    held = (DeviceHolder(*KEY, VCORE, frozenset(ids(VCORE, 30)), answer(OURS)),)
     cases = {
-        "the list of pods": (Evidence(held, {KEY: OURS}, view=(POD,)), MAIN, 60),
-        "the runtime": (Evidence(held, {KEY: OURS}, live=(live(),)), MAIN, None),
-        "nothing": (Evidence(held, {KEY: OURS}), Claimant(POD.uid, "", "", "main"), None),
+        "the list of pods": (Evidence(held, view=(POD,)), MAIN, 60),
+        "the runtime": (Evidence(held, live=(live(),)), MAIN, None),
+        "nothing": (Evidence(held), Claimant(POD.uid, "", "", "main"), None),
     }
 
     found = {
-        what: [(one.pod, one.ceiling) for one in adopt_booked(LEDGER, LiveGrants(), seen, 5.0)]
+        what: [(one.pod, one.ceiling) for one in adopt_booked(LEDGER, (), seen, 5.0)]
         for what, (seen, _, _) in cases.items()
     }
 

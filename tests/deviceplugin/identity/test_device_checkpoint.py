@@ -1,48 +1,22 @@
-"""Which containers hold some IDs: by the checkpoint, by PodResources where that is behind."""
+"""Which containers hold some IDs, and what they were given, by the kubelet's checkpoint."""
 
-from collections.abc import Collection
-from dataclasses import replace
+import base64
 from pathlib import Path
 
 import pytest
 
+from gpumanager.deviceplugin.api import deviceplugin_v1beta1_pb2 as pb
 from gpumanager.deviceplugin.identity import device_checkpoint
-from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
-from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant
+from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint, given
 from gpumanager.grants.refusals import NotResolved
-from gpumanager.ids import AllocationID
-from gpumanager.kubelet.checkpoint import CheckpointFile, DeviceHolder
-from gpumanager.kubelet.pod_resources import NamedHolder
-from gpumanager.names import VCORE
-from gpumanager.sim.kubelet.checkpoint import write_checkpoint
+from gpumanager.kubelet.checkpoint import DeviceHolder, Known, read_entries
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.devices import DeviceBooks, Holding
-from gpumanager.sim.kubelet.versions import KUBELET_1_36
 from tests.deviceplugin.admission.admission_node import container, pod
 
-A, B = pod("a", container(30, 4)), pod("b", container(30, 4))
+A = pod("a", container(30, 4))
 IDS = ("x-c-0", "x-c-1")
-OF_A = Grant(
-    AllocationID("a"),
-    DevicePluginSource("adm", IDS),
-    candidate=Claimant(A.uid, "default", "a", "main"),
-)
-
-
-class PodResources:
-    """Knows these pods."""
-
-    def __init__(self, *names: str, by_get: bool = True) -> None:
-        self._rows = tuple(
-            NamedHolder("default", name, "main", VCORE, frozenset(IDS)) for name in names
-        )
-        self._by_get = by_get
-
-    async def get(self, namespace: str, name: str) -> tuple[NamedHolder, ...]:
-        assert namespace == "default"
-        return tuple(row for row in self._rows if self._by_get and row.pod == name)
-
-    async def list(self) -> tuple[NamedHolder, ...]:
-        return self._rows
+HELD = DeviceBooks(holdings=(Holding(A.uid, "main", VCORE, frozenset(IDS)),))
 
 
 @pytest.fixture(autouse=True)
@@ -50,49 +24,25 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_checkpoint, "PAUSE", 0.0)
 
 
-async def holders(
-    directory: Path,
-    resources: PodResources | None,
-    live: Collection[Grant] = (OF_A,),
-    *,
-    admitting: bool = False,
-) -> list[str]:
-    books = DeviceCheckpoint(directory / "absent", resources)
-    try:
-        _, found = await books.containers(VCORE, IDS, (A,), live, admitting=admitting)
-    except NotResolved:
-        return []
-    return [one.uid for one in found]
-
-
-async def test_where_the_checkpoint_does_not_say_it_the_pods_that_may_have_them_are_asked_for(
-    tmp_path: Path,
+async def test_a_checkpoint_that_does_not_have_the_ids_yet_is_read_three_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = replace(OF_A, source=DevicePluginSource("adm", IDS[:1]))
+    path, reads = tmp_path / "checkpoint", list[int]()
+    books, read = DeviceCheckpoint(path), DeviceCheckpoint.read
 
-    assert await holders(tmp_path, PodResources("a"), admitting=True) == [A.uid]
-    assert await holders(tmp_path, PodResources("a"), (other,), admitting=True) == []
-    assert await holders(tmp_path, PodResources(), admitting=True) == []
-    assert await holders(tmp_path, None) == []
+    async def counted(books: DeviceCheckpoint) -> tuple[DeviceHolder, ...] | None:
+        reads.append(1)
+        if len(reads) == 3:
+            path.write_text(HELD.checkpoint_text(-1))
+        return await read(books)
 
+    monkeypatch.setattr(DeviceCheckpoint, "read", counted)
 
-async def test_a_pod_that_is_not_listed_any_more_has_the_uid_of_its_grant(tmp_path: Path) -> None:
-    of_b = replace(OF_A, candidate=Claimant(B.uid, "default", "b", "main"))
-
-    assert await holders(tmp_path, PodResources("b"), (of_b,), admitting=True) == [B.uid]
-
-
-async def test_all_pods_are_asked_for_only_while_none_may_be_under_admission(
-    tmp_path: Path,
-) -> None:
-    resources = PodResources("a", by_get=False)
-
-    assert await holders(tmp_path, resources, admitting=True) == []
-    assert await holders(tmp_path, resources) == [A.uid]
-
-
-async def test_a_pod_of_an_unknown_uid_is_left_out(tmp_path: Path) -> None:
-    assert await holders(tmp_path, PodResources("b", by_get=False)) == []
+    _, (found,) = await books.containers(VCORE, IDS, (A,))
+    assert (found.uid, found.name, found.core_ids) == (A.uid, "main", frozenset(IDS))
+    with pytest.raises(NotResolved, match="does not say yet which container holds these 1 devices"):
+        await books.containers(VMEMORY, IDS[:1], (A,))
+    assert len(reads) == 6
 
 
 async def test_a_checkpoint_is_read_once_until_it_changes(
@@ -102,16 +52,14 @@ async def test_a_checkpoint_is_read_once_until_it_changes(
     books = DeviceCheckpoint(path)
     assert await books.read() is None
 
-    read = CheckpointFile.read
-
-    def counted(file: CheckpointFile) -> tuple[DeviceHolder, ...]:
+    def counted(path: Path, known: Known) -> Known:
         reads.append(1)
-        return read(file)
+        return read_entries(path, known)
 
-    monkeypatch.setattr(CheckpointFile, "read", counted)
-    given = DeviceBooks(holdings=(Holding(A.uid, "main", VCORE, frozenset(IDS)),))
-    for held in (given, DeviceBooks()):
-        write_checkpoint(held, KUBELET_1_36, path)
+    monkeypatch.setattr(device_checkpoint, "read_entries", counted)
+    for held in (HELD, DeviceBooks()):
+        path.unlink(missing_ok=True)
+        path.write_text(held.checkpoint_text(-1))
         again = [await books.read() for _ in range(3)]
         assert (
             again
@@ -119,3 +67,41 @@ async def test_a_checkpoint_is_read_once_until_it_changes(
         )
 
     assert len(reads) == 2
+
+
+async def test_a_half_written_checkpoint_is_none_until_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    books = DeviceCheckpoint(path)
+    path.write_text(HELD.checkpoint_text(-1))
+    before, whole = await books.read(), path.read_bytes()
+
+    path.write_bytes(whole[:-4])
+    assert await books.read() is None
+    path.write_bytes(whole)
+    assert await books.read() == before != ()
+
+
+RESPONSE = pb.ContainerAllocateResponse(
+    envs={"VCUDA_ALLOCATION": "7f", "EMPTY": ""},
+    mounts=[pb.Mount(container_path="/etc/vcuda", host_path="/host")],
+    annotations={"tencent.com/vcuda-core": "30"},
+).SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize(
+    ("response", "envs"),
+    [
+        (base64.b64encode(RESPONSE).decode(), {"VCUDA_ALLOCATION": "7f", "EMPTY": ""}),
+        *((wrong, {}) for wrong in ("", "CgA", "!", "CgX///8=")),
+        (base64.b64encode(RESPONSE[:9]).decode(), {}),
+    ],
+)
+def test_what_a_container_was_given_is_in_the_answer_to_its_cores(
+    response: str, envs: dict[str, str]
+) -> None:
+    cores, memory = (
+        DeviceHolder(A.uid, "main", what, frozenset(), response) for what in (VCORE, VMEMORY)
+    )
+
+    assert given([cores, memory]) == {(A.uid, "main"): envs}
+    assert given([memory]) == {}

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpumanager.deviceplugin import allocator
-from gpumanager.deviceplugin.admission import tracker
 from gpumanager.grants.grant import State
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
@@ -154,33 +152,8 @@ async def test_the_pods_api_is_preferred_where_the_kubelet_has_it(node: AgentOnK
     assert pod.uid in thought_of(node).values()
 
 
-async def test_both_resources_of_a_container_take_one_list_at_admission_and_one_at_its_start(
-    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracker, "PAIR_LIST_AGE", BOUND)
-    monkeypatch.setattr(allocator, "PRE_START_AGE", 0.0)
-
-    def lists() -> int:
-        return node.kubelet.pods_api.lists + node.kubelet.http.requests
-
-    for n in range(3):
-        pod, before = share(f"pair-{n}", 10 + n, 4), lists()
-        assert await node.kubelet.admit(pod) is None
-        assert lists() == before + 1
-        assert pod.uid in thought_of(node).values()
-        monkeypatch.setattr(allocator, "PRE_START_AGE", BOUND)
-        await node.kubelet.prepare(pod, pod.containers[0])
-        assert lists() == before + 1
-        monkeypatch.setattr(allocator, "PRE_START_AGE", 0.0)
-        await node.kubelet.prepare(pod, pod.containers[0])
-        assert lists() == before + 3
-
-
-async def test_a_pod_that_may_have_been_refused_between_its_resources_takes_a_list_for_each(
-    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pod_may_have_been_refused_between_its_resources(node: AgentOnKubelet) -> None:
     """The next pod asks for the same; whichever resource of it comes first, it is known."""
-    monkeypatch.setattr(tracker, "PAIR_LIST_AGE", BOUND)
     full = [share(f"full-{n}", 10, 62) for n in range(2)]
     assert [await node.run(pod) for pod in full] == [None, None]
     for n in range(6):
@@ -204,7 +177,7 @@ async def test_a_list_of_long_ago_costs_steering_alone(
     await node.run(share("before"))
     old = node.kubelet.pods
     monkeypatch.setattr(node.kubelet.pods_api, "_pods", lambda: old)
-    monkeypatch.setattr(node.kubelet.http, "_pods", old.as_json)
+    monkeypatch.setattr(node.kubelet.http, "_pods", lambda: old)
 
     await own_limits(node)
 
@@ -215,10 +188,10 @@ async def test_lists_that_lag_one_pod_behind_cost_steering_alone(
     kubelet = node.kubelet
 
     def lagging() -> SimulatedPodList:
-        return kubelet.pods.without(kubelet.pods.every[-1].uid)
+        return kubelet.pods.without([*kubelet.pods.statuses][-1])
 
     monkeypatch.setattr(kubelet.pods_api, "_pods", lagging)
-    monkeypatch.setattr(kubelet.http, "_pods", lambda: lagging().as_json())
+    monkeypatch.setattr(kubelet.http, "_pods", lagging)
 
     await own_limits(node)
 

@@ -19,7 +19,6 @@ from gpumanager.deviceplugin.identity.resolution import (
 )
 from gpumanager.deviceplugin.identity.verdict import Checkpoint
 from gpumanager.grants.grant import Claimant, DevicePluginSource, Grant, LegacySource, Share, State
-from gpumanager.grants.journal import LiveGrants
 from gpumanager.grants.ledger import Ledger
 from gpumanager.grants.refusals import NotResolved
 from gpumanager.ids import AllocationID, PodUID
@@ -121,7 +120,7 @@ MATCHES: list[tuple[str, list[Grant], list[BookedContainer], str]] = [
 
 def test_each_container_gets_the_grant_that_is_confirmed_for_it_or_else_the_newest() -> None:
     found = {
-        what: "".join(grant.id for grant, _ in match(LiveGrants(live), tuple(containers)))
+        what: "".join(grant.id for grant, _ in match(tuple(live), tuple(containers)))
         for what, live, containers, _ in MATCHES
     }
 
@@ -141,7 +140,7 @@ def test_a_container_without_a_grant_is_not_resolved(
     live: tuple[Grant, ...], one: BookedContainer, text: str
 ) -> None:
     with pytest.raises(NotResolved, match=text):
-        match(LiveGrants(live), (one,))
+        match(tuple(live), (one,))
 
 
 CORRECTED = [
@@ -186,7 +185,7 @@ def names(grants: Iterable[Grant]) -> list[str]:
 def test_a_grant_of_the_same_devices_is_over_unless_the_books_have_it() -> None:
     wrong = []
     for what, other, books, expected in RIVALS:
-        over, standing = map(names, rivals(LiveGrants((OURS, other)), OURS, books))
+        over, standing = map(names, rivals((OURS, other), OURS, books))
         if (over, standing) != (["1"] * (expected == "over"), ["1"] * (expected == "standing")):
             wrong.append((what, over, standing))
 
@@ -206,7 +205,7 @@ CONTESTED = [
 
 def test_containers_that_start_contest_the_confirmed_grants_whose_devices_they_have() -> None:
     found = {
-        what: names(contested(LiveGrants([one]), [booked("new", "c", "m")], VIEW))
+        what: names(contested((one,), [booked("new", "c", "m")], VIEW))
         for what, one, _ in CONTESTED
     }
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from gpumanager.grants.grant import Grant, State
-from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.books import read_usage
 from gpumanager.names import ANNOTATION_GPU_ASSIGNED, ANNOTATION_INVENTORY, LABEL_COUNT
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import GIB, MIB

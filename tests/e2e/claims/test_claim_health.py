@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
+from gpu_faults import SimulatedFaults
 
 from gpumanager.sim.gpu import SimulatedGpus
 from tests.e2e.claims.real_claims import (
@@ -71,7 +72,7 @@ def test_an_xid_becomes_a_taint_and_the_health_of_pods_and_recovery_takes_both_b
     wait_for(lambda: health(pods, "ill") == "Healthy", "it is said to be well")
 
     began = time.monotonic()
-    claims_gpus.faults.xid(claims.uuid(given.device), TRANSIENT)
+    SimulatedFaults(claims_gpus).xid(claims.uuid(given.device), TRANSIENT)
     wait_for(lambda: taints(claims, given.device), "the GPU is tainted")
     tainted = time.monotonic() - began
     wait_for(lambda: health(pods, "ill") == "Unhealthy", "the pod's status says so")
@@ -107,7 +108,7 @@ def test_an_xid_evicts_pods_that_do_not_tolerate_it_and_recovery_takes_the_taint
     (given,) = allocated(claims.of_pod(uid))
 
     began = time.monotonic()
-    claims_gpus.faults.xid(claims.uuid(given.device), TRANSIENT)
+    SimulatedFaults(claims_gpus).xid(claims.uuid(given.device), TRANSIENT)
 
     wait_for(lambda: not pods.exists("goes"), "it is evicted")
     record_property("measured", f"evicted and gone after {time.monotonic() - began:.2f} s")

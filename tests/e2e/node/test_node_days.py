@@ -9,7 +9,7 @@ import pytest
 
 from gpumanager.grants.grant import Grant, State
 from gpumanager.kubelet.checkpoint import read_checkpoint
-from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.books import read_usage
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
 from tests.e2e.node import enclosure

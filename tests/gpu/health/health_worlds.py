@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpu_faults import SimulatedFaults
+
 from gpumanager.gpu.health import state
 from gpumanager.gpu.health.events import HealthSource
 from gpumanager.gpu.health.state import (
     HealthEvent,
-    LossEvent,
-    MemoryErrorEvent,
     ProbeResult,
-    XidEvent,
 )
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
@@ -129,12 +128,12 @@ class ToldWorld:
         self.source = ToldSource(self.gpus)
 
     def xid(self, gpu: GpuUUID, code: int) -> None:
-        self.source.happen(XidEvent(gpu, code))
+        self.source.happen(HealthEvent(gpu, code))
 
     def double_bit_error(self, gpu: GpuUUID) -> None:
         counted = self.source.findings[gpu].double_bits or 0
         self.source.findings[gpu] = ProbeResult(double_bits=counted + 1)
-        self.source.happen(MemoryErrorEvent(gpu))
+        self.source.happen(HealthEvent(gpu))
 
     def remap(self, gpu: GpuUUID, *, pending: bool, failed: bool) -> None:
         self.source.findings[gpu] = ProbeResult(remap_pending=pending, remap_failed=failed)
@@ -142,7 +141,7 @@ class ToldWorld:
     def lose(self, gpu: GpuUUID) -> None:
         self.source.findings[gpu] = ProbeResult(problem="it has fallen off the bus")
         self.source.listed = tuple(one for one in self.source.listed if one != gpu)
-        self.source.happen(LossEvent())
+        self.source.happen(HealthEvent(None))
 
     def unplug(self, gpu: GpuUUID) -> None:
         self.lose(gpu)
@@ -219,7 +218,7 @@ def _value(named: Any) -> Any:
 
 class SimulatedWorld:
     def __init__(self, box: SimBox) -> None:
-        self._faults = box.gpus.faults
+        self._faults = SimulatedFaults(box.gpus)
         self.gpus = tuple(gpu.uuid for gpu in box.machine.topology.gpus)
         self.source = SimulatedSource(box)
 

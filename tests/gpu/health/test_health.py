@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from gpumanager.gpu.health.state import (
     GpuHealth,
+    HealthEvent,
     HealthReason,
-    LossEvent,
-    MemoryErrorEvent,
     ProbeResult,
     RecoveryPolicy,
-    XidEvent,
     after_event,
     after_probe,
 )
@@ -26,7 +24,7 @@ LOST = ProbeResult(problem="it has fallen off the bus")
 
 
 def xid(health: GpuHealth, code: int, now: float) -> GpuHealth:
-    return after_event(health, XidEvent(GPU, code), now, CHECKS, PATIENCE)
+    return after_event(health, HealthEvent(GPU, code), now, CHECKS, PATIENCE)
 
 
 def probe(health: GpuHealth, now: float, finding: ProbeResult = GOOD) -> GpuHealth:
@@ -145,7 +143,7 @@ def test_memory_errors_harm_when_they_become_more_not_by_being_there() -> None:
 
 
 def test_a_memory_error_that_is_told_as_an_event_harms_unless_events_do_not_count() -> None:
-    event = MemoryErrorEvent(GPU)
+    event = HealthEvent(GPU)
 
     assert not after_event(GpuHealth(GPU), event, 0, Checks(), PATIENCE).healthy
     assert after_event(GpuHealth(GPU), event, 0, Checks(xids=False), PATIENCE).healthy
@@ -157,10 +155,6 @@ def test_a_row_that_waits_for_its_replacement_asks_for_attention_and_no_more() -
     assert health.healthy
     assert "next reset" in health.attention
     assert probe(health, 10).attention == ""
-
-
-def test_a_loss_of_nobody_in_particular_harms_nobody() -> None:
-    assert after_event(GpuHealth(GPU), LossEvent(), 0, CHECKS, PATIENCE).healthy
 
 
 FINDINGS = st.sampled_from([GOOD, GOOD, GOOD, LOST, ProbeResult(remap_failed=True)])

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from gpu_faults import FOREVER, SimulatedFaults
 
-from gpumanager.gpu.health.state import LossEvent, MemoryErrorEvent, XidEvent
+from gpumanager.gpu.health.state import HealthEvent
 from gpumanager.gpu.nvml import NvmlError
-from gpumanager.sim.faults import FOREVER
 from tests.gpu.health.health_worlds import (
     SimulatedSource,
     SimulatedWorld,
@@ -52,8 +52,8 @@ def test_events_come_with_their_gpu_in_order_and_once(world: World) -> None:
     world.xid(world.gpus[1], 79)
     world.xid(world.gpus[0], 31)
 
-    assert world.source.wait(LONG) == (XidEvent(world.gpus[1], 79),)
-    assert world.source.wait(LONG) == (XidEvent(world.gpus[0], 31),)
+    assert world.source.wait(LONG) == (HealthEvent(world.gpus[1], 79),)
+    assert world.source.wait(LONG) == (HealthEvent(world.gpus[0], 31),)
     assert world.source.wait(AT_ONCE) == ()
 
 
@@ -68,7 +68,7 @@ def test_a_memory_error_is_an_event_and_is_counted(world: World) -> None:
 
     world.double_bit_error(world.gpus[0])
 
-    assert world.source.wait(LONG) == (MemoryErrorEvent(world.gpus[0]),)
+    assert world.source.wait(LONG) == (HealthEvent(world.gpus[0]),)
     assert world.source.probe(world.gpus[0]).double_bits == 1
     assert not world.source.probe(world.gpus[1]).double_bits
 
@@ -92,13 +92,13 @@ def test_a_lost_gpu_is_told_without_its_name_found_by_a_probe_and_costs_no_other
 
     world.lose(world.gpus[0])
 
-    assert world.source.wait(LONG) == (LossEvent(),)
+    assert world.source.wait(LONG) == (HealthEvent(None),)
     assert world.source.wait(AT_ONCE) == ()
     assert "fallen off the bus" in world.source.probe(world.gpus[0]).problem
     assert world.source.probe(world.gpus[1]).problem == ""
     assert world.source.gpus() == world.gpus[1:]
     world.xid(world.gpus[1], 31)
-    assert world.source.wait(LONG) == (XidEvent(world.gpus[1], 31),)
+    assert world.source.wait(LONG) == (HealthEvent(world.gpus[1], 31),)
 
 
 def test_a_gpu_that_is_back_is_listed_and_tells_of_events_again(world: World) -> None:
@@ -112,7 +112,7 @@ def test_a_gpu_that_is_back_is_listed_and_tells_of_events_again(world: World) ->
     assert world.source.gpus() == world.gpus
     assert world.source.probe(world.gpus[0]).problem == ""
     world.xid(world.gpus[0], 13)
-    assert world.source.wait(LONG) == (XidEvent(world.gpus[0], 13),)
+    assert world.source.wait(LONG) == (HealthEvent(world.gpus[0], 13),)
 
 
 def test_a_driver_that_is_gone_is_an_error_and_once_it_is_back_all_is_as_before(
@@ -135,7 +135,7 @@ def test_a_driver_that_is_gone_is_an_error_and_once_it_is_back_all_is_as_before(
     assert world.source.gpus() == world.gpus
     assert world.source.wait(AT_ONCE) == ()
     world.xid(world.gpus[0], 13)
-    assert world.source.wait(LONG) == (XidEvent(world.gpus[0], 13),)
+    assert world.source.wait(LONG) == (HealthEvent(world.gpus[0], 13),)
 
 
 def test_without_events_a_wait_is_a_pause_and_probes_still_find_what_is_wrong(
@@ -177,12 +177,12 @@ def test_simulated_nvml_hangs_for_one_gpu_until_it_is_told_to_go_on() -> None:
         first, second = world.gpus
         world.source.gpus()
         other.gpus()
-        box.gpus.faults.slow(FOREVER, first)
+        SimulatedFaults(box.gpus).slow(FOREVER, first)
 
         hanging = thread.submit(world.source.probe, first)
         assert other.probe(second).problem == ""
         assert not hanging.done()
-        box.gpus.faults.slow(0, first)
+        SimulatedFaults(box.gpus).slow(0, first)
 
         assert hanging.result(LONG).problem == ""
         for source in (world.source, other):

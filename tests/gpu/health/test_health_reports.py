@@ -3,11 +3,11 @@
 from gpumanager.gpu.health.reports import condition_of, events_between
 from gpumanager.gpu.health.state import (
     GpuHealth,
+    HealthEvent,
     NodeHealth,
     NvmlState,
     ProbeResult,
     RecoveryPolicy,
-    XidEvent,
     after_event,
     after_probe,
 )
@@ -20,7 +20,9 @@ FINE = NodeHealth(nvml=NvmlState.ANSWERS).knowing([A, B])
 
 def xid(health: NodeHealth, gpu: GpuUUID, code: int) -> NodeHealth:
     known = health.of(gpu) or GpuHealth(gpu)
-    return health.changed(after_event(known, XidEvent(gpu, code), 1.0, Checks(), RecoveryPolicy()))
+    return health.changed(
+        after_event(known, HealthEvent(gpu, code), 1.0, Checks(), RecoveryPolicy())
+    )
 
 
 def reasons(before: NodeHealth, after: NodeHealth) -> list[tuple[bool, str]]:

@@ -33,7 +33,7 @@ MAY_READ: Final = {
     "dra/driver.py": "when a grant was made, for people",
     "dra/health.py": "when a GPU's health changed, in the kubelet's answer",
     "cli/support/bundle.py": "a bundle's name",
-    "node_status/node_reconciler.py": "since when a condition holds, for people",
+    "node_status/service.py": "since when a condition holds, for people",
     "kube/events.py": "an event's stamps",
     "gpu/usage/nvml_pass.py": "NVML's stamps are of this clock: rows that do not fit are dropped",
     "monitor/events.py": "when something happened, for people",

@@ -127,7 +127,7 @@ async def pods_while_calls_fail(
         one, after = pod(f"one-{len(found)}", HOLD, cores=1, memory=1), step * len(found)
         with host.failing(error, *disks, after=after, each=each):
             refused = await node.node.admit(one)
-            results = () if refused else await node.node.run_admitted(one)
+            results = () if refused else await node.node.runner.run(one)
             met = host.calls > after
         found.append(str(refused or ""))
         for result in results:

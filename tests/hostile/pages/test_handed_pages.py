@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumanager.limits.pages.books import read_usage
 from gpumanager.limits.pages.config import Config
-from gpumanager.limits.pages.region import read_usage
 from gpumanager.units import GIB, MIB
-from tests.hostile.hostile_node import HostileNode, hostile, layout, make_plain, pod
+from tests.hostile.hostile_node import HostileNode, hostile, layout, pod
 from tests.waiting import until
 
 pytestmark = pytest.mark.namespaces
@@ -59,25 +59,6 @@ async def test_a_shim_of_before_gets_no_descriptor_of_the_configuration() -> Non
 
         (line,) = node.said["old"]
         assert line.startswith("-71 0 the shim in this container is older than its books")
-
-
-async def test_containers_of_an_older_agent_go_on_and_cannot_end_this_one() -> None:
-    """Their books are a file until they end, and their shims are handed both descriptors."""
-    async with HostileNode() as node:
-        old = hostile("old", "truncate_old_books.py")
-        assert await node.node.admit(old) is None
-        await node.node.agent.kill()
-        make_plain(only_allocation(node))
-        await node.node.start_agent()
-
-        running = asyncio.create_task(node.node.run_admitted(old))
-        await until(lambda: "lost -11" in node.said["old"])
-        await node.agent_lives(2.0)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-        assert node.said["old"] == ["0 descriptors 2", "again 0", "truncated", "lost -11"]
-        await node.run(pod("honest", HOLD))
 
 
 async def test_a_restarted_agent_gets_the_books_back(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from gpumanager.kube.pod import read_pod
 from gpumanager.scheduler.scoring.packing import Packing
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, PodWatch
+from gpumanager.scheduler.watching import PodWatch, node_store
 from gpumanager.sim.machines import load_machine
 from tests.hostile.hostile_node import HostileNode, pod
 
@@ -59,7 +59,7 @@ def extender_of(topology: Topology) -> tuple[ClusterState, PodWatch]:
     """What an extender knows that has just begun, of a cluster with one node."""
     state = ClusterState()
     annotations = inventory(topology, frozenset())
-    NodeWatch(state).put({"metadata": {"name": "n", "annotations": annotations}})
+    node_store(state).put({"metadata": {"name": "n", "annotations": annotations}})
     return state, PodWatch(state)
 
 

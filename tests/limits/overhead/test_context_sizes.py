@@ -1,19 +1,16 @@
-"""What a context takes: learnt from those that are measured, for all GPUs of their model."""
+"""What a context takes: learnt from the first one of its container that is measured."""
 
 from pathlib import Path
-
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.limits.overhead.context_sizes import ASSUMED, ContextSizes
+from gpumanager.limits.overhead import ASSUMED
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess
 from tests.limits.open_door import virtual_manager
-from tests.limits.overhead.measured import GPU, NAME, OTHER, Driver, Process
+from tests.limits.overhead.measured import GPU, NAME, Driver, Process
 
 pytest_plugins = ["tests.limits.virtual_fixtures", "tests.limits.overhead.measured_fixtures"]
 
@@ -27,48 +24,21 @@ async def show(manager: VirtualManager, name: str, gpu: GpuUUID = GPU) -> Proces
     return process
 
 
-async def test_the_size_of_a_context_is_learnt_for_all_of_its_model_and_outlives_the_manager(
-    root: Path, driver: Driver, pid: int
+async def test_the_size_of_a_context_is_learnt_and_outlives_the_manager(
+    root: Path, process: Process, driver: Driver, pid: int
 ) -> None:
-    models = {GPU: "T4", OTHER: "T4"}
-    manager = virtual_manager(root, meter=driver, model_of=models.get)
-    both = [Limit(gpu, Bytes(GIB), 100, 100) for gpu in (GPU, OTHER)]
-    process = Process(manager, await manager.open(NAME, both))
-    await process.attach()
-    driver.held = {GPU: {pid: Bytes(300 * MIB)}, OTHER: {}}
+    driver.held = {GPU: {pid: Bytes(300 * MIB)}}
 
     assert await process.measure() == 0
 
-    assert process.regions is not None
-    sizes = [process.regions.config.limits[at].context_bytes for at in range(2)]
-    assert sizes == [300 * MIB] * 2
-    await show(manager, "second")
-    await manager.stop()
-    successor = virtual_manager(root, meter=driver, model_of=models.get)
-    for name in (NAME, AllocationID("second")):
-        await successor.open(name, both)
-    late = Process(successor, await successor.open(AllocationID("late"), both))
-    await late.attach()
-    assert late.context_size() == 300 * MIB
-    await successor.stop()
-
-
-async def test_a_gpu_that_appears_late_has_what_is_known_of_its_model(
-    root: Path, driver: Driver, pid: int
-) -> None:
-    models = {GPU: "T4"}
-    manager = virtual_manager(root, meter=driver, model_of=models.get)
-    driver.held = {GPU: {pid: Bytes(300 * MIB)}}
-    for name in ("first", "second"):
-        await show(manager, name)
-
-    models[OTHER] = "T4"
-    limits = [Limit(OTHER, Bytes(GIB), 100, 100)]
-    late = Process(manager, await manager.open(AllocationID("late"), limits))
-    await late.attach()
-
-    assert late.context_size() == 300 * MIB
-    await manager.stop()
+    assert process.context_size() == 300 * MIB
+    await process.manager.stop()
+    process.manager = virtual_manager(root, meter=driver)
+    await process.manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    assert process.context_size() == 300 * MIB
+    driver.held = {GPU: {pid: Bytes(310 * MIB)}}
+    await process.measure()
+    assert process.context_size() == 300 * MIB
 
 
 async def test_a_first_context_that_a_regular_measurement_finds_is_learnt_from(
@@ -130,7 +100,7 @@ async def test_what_one_container_shows_counts_for_itself_alone(
     driver.held = {GPU: {pid: Bytes(100 * MIB)}}
     await honest.measure()
 
-    assert (liar.context_size(), honest.context_size()) == (100 * MIB, 100 * MIB)
+    assert (liar.context_size(), honest.context_size()) == (500 * MIB, 100 * MIB)
     await manager.stop()
 
 
@@ -148,37 +118,3 @@ async def test_what_the_driver_does_not_tell_is_assumed_for_its_container_alone(
     assert unlisted.context_size() == neighbour.context_size() == ASSUMED
     assert late.context_size() == 0
     await manager.stop()
-
-
-async def test_a_process_that_lies_about_its_memory_does_not_make_contexts_small(
-    root: Path, driver: Driver, pid: int
-) -> None:
-    manager = virtual_manager(root, meter=driver)
-    driver.held = {GPU: {pid: Bytes(300 * MIB)}}
-    for name in ("one", "two"):
-        limits = [Limit(GPU, Bytes(GIB), 100, 100)]
-        process = Process(manager, await manager.open(AllocationID(name), limits))
-        await process.attach()
-        books, slot = process.books, process.slot
-        driver.meanwhile = lambda b=books, s=slot: b.used[0].__setitem__(s, 299 * MIB)
-        await process.measure()
-        books.used[0][slot] = 0
-
-    driver.meanwhile = lambda: None
-    assert (await show(manager, "honest")).context_size() == 300 * MIB
-    await manager.stop()
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000))))
-def test_two_containers_believe_the_smallest_context_that_any_has_shown(
-    seen: list[tuple[str, int]],
-) -> None:
-    sizes = ContextSizes()
-
-    for name, size in seen:
-        sizes.learn(GPU, Bytes(size), AllocationID(name))
-
-    shown = {name for name, size in seen if size > 0}
-    smallest = min((size for _, size in seen if size > 0), default=0)
-    assert all(sizes.of(GPU, AllocationID(name)) == smallest for name in shown if len(shown) > 1)
-    assert sizes.of(GPU, AllocationID("late")) == (smallest if len(shown) > 1 else 0)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gpumanager.limits.overhead.process_figure import Beside, Contained, FigureContents
+from gpumanager.limits.overhead import Beside, Contained, compare
 from gpumanager.units import MIB
 
 CONTEXT = 300 * MIB
@@ -12,25 +12,25 @@ CONTEXT = 300 * MIB
 
 @pytest.mark.parametrize(("follows", "known"), [(0, False), (1, True)])
 def test_a_figure_that_stays_or_follows_tells(follows: int, *, known: bool) -> None:
-    contents = FigureContents()
+    contents = (Contained(), Contained())
     sizes = [0, 100 * MIB, 40 * MIB, 500 * MIB]
 
     measured = [{0: Beside(CONTEXT + follows * size, size, 0)} for size in sizes]
     for before, now in itertools.pairwise(measured):
-        contents.compare(before, now)
+        compare(contents, before, now)
 
-    assert contents.managed.known is known
-    assert contents.imported.known is None
+    assert contents[0].known is known
+    assert contents[1].known is None
 
 
 def test_memory_of_others_tells_by_itself() -> None:
-    contents = FigureContents()
+    contents = (Contained(), Contained())
 
     measured = [{0: Beside(CONTEXT, MIB, size * MIB)} for size in (0, 64, 0)]
     for before, now in itertools.pairwise(measured):
-        contents.compare(before, now)
+        compare(contents, before, now)
 
-    assert (contents.managed.known, contents.imported.known) == (None, False)
+    assert (contents[0].known, contents[1].known) == (None, False)
 
 
 @pytest.mark.parametrize("figure_change", [0, 64 * MIB], ids=["it went", "it came"])
@@ -63,11 +63,11 @@ def test_another_driver_is_noticed() -> None:
 
 
 def test_small_changes_and_changes_of_both_tell_nothing() -> None:
-    contents = FigureContents()
+    contents = (Contained(), Contained())
     before = {0: Beside(CONTEXT, 0, 0)}
 
-    contents.compare(before, {0: Beside(CONTEXT, MIB, 0)})
-    contents.compare(before, {0: Beside(CONTEXT, 64 * MIB, 64 * MIB)})
-    contents.compare(before, {1: Beside(CONTEXT, 64 * MIB, 0)})
+    compare(contents, before, {0: Beside(CONTEXT, MIB, 0)})
+    compare(contents, before, {0: Beside(CONTEXT, 64 * MIB, 64 * MIB)})
+    compare(contents, before, {1: Beside(CONTEXT, 64 * MIB, 0)})
 
     assert [one.known for one in contents] == [None, None]

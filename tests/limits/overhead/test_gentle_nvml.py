@@ -14,7 +14,7 @@ from gpumanager.gpu.usage.samples import UtilizationByGpu
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import MEASURING_TRIES
-from gpumanager.limits.overhead.driver_overhead import LAUNCHED_SECONDS, OverheadMark, Staleness
+from gpumanager.limits.overhead import LAUNCHED_SECONDS, OverheadMark, OverheadSnapshot
 from gpumanager.limits.pages.slot_table import TakenSlot
 from gpumanager.limits.processes import Process as Owner
 from gpumanager.limits.values import Limit
@@ -97,7 +97,7 @@ async def test_what_a_dead_process_exported_is_charged_until_all_others_are_meas
     process: Process, driver: Driver, pid: int
 ) -> None:
     served, dead = process.manager._served[NAME], Owner(2**22 - 1, 1)
-    slot = served._books.claim(dead)
+    slot = served.books.claim(dead)
     assert slot is not None
     served._slots._taken[dead] = TakenSlot(slot, 0)
     process.books.used[0][slot] = 9 * MIB
@@ -119,7 +119,7 @@ async def test_what_a_dead_process_exported_is_charged_until_all_others_are_meas
     await process.manager.measure()
     assert (held(), process.overhead) == (5 * MIB, 5 * MIB)
 
-    assert served.exited == ()
+    assert served.snapshot().exited == ()
     assert process.books.slots[slot].pid == 0
 
 
@@ -197,49 +197,34 @@ def test_a_hundredth_of_the_time_passes_in_the_driver_at_most(cost: float, secon
     assert cost / poll_interval(0.5, cost) <= MOST_OF_TIME or seconds == LONGEST_SECONDS
 
 
-class Served:
-    launches = 0
-    exited: tuple[Owner, ...] = ()
+def snapshot(
+    at: float, activity: int, launches: int = 0, exited: tuple[Owner, ...] = ()
+) -> OverheadSnapshot:
+    return OverheadSnapshot(at, {Owner(1, 1): OverheadMark(activity, ())}, exited, launches)
 
 
 @pytest.mark.parametrize(
-    ("later", "activity", "launches", "stale"),
+    ("later", "stale"),
     [
-        (60.0, 1, 0, False),
-        (0.1, 2, 0, True),
-        (LAUNCHED_SECONDS - 0.1, 1, 9, False),
-        (LAUNCHED_SECONDS, 1, 9, True),
+        (snapshot(60.0, 1), False),
+        (snapshot(0.1, 2), True),
+        (snapshot(LAUNCHED_SECONDS - 0.1, 1, 9), False),
+        (snapshot(LAUNCHED_SECONDS, 1, 9), True),
+        (snapshot(0.1, 1, exited=(Owner(2, 2),)), True),
+        (OverheadSnapshot(0.1, {}, (Owner(2, 2),), 9), False),
     ],
-    ids=["nothing happened", "memory moved", "launches, just now", "launches, a while ago"],
+    ids=[
+        "nothing happened",
+        "memory moved",
+        "launches, just now",
+        "launches, a while ago",
+        "a process died that had shared memory",
+        "nobody can be measured",
+    ],
 )
-def test_when_a_measurement_is_stale(
-    later: float, activity: int, launches: int, *, stale: bool
-) -> None:
-    staleness, served, owner = Staleness(), Served(), Owner(1, 1)
-    first = staleness.stale(0.0, {NAME: served}, {NAME: {owner: OverheadMark(1, ())}})
-    staleness.measured(first)
-    served.launches = launches
-
-    found = staleness.stale(later, {NAME: served}, {NAME: {owner: OverheadMark(activity, ())}})
-
-    assert first.keys() == {NAME}
-    assert bool(found) == stale
-
-
-def test_who_died_and_had_shared_memory_makes_a_measurement_stale() -> None:
-    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): OverheadMark(1, ())}}
-    staleness.measured(staleness.stale(0.0, {NAME: served}, marks))
-    served.exited = (Owner(2, 2),)
-
-    assert staleness.stale(0.1, {NAME: served}, marks).keys() == {NAME}
-
-
-def test_an_allocation_that_is_opened_anew_is_stale() -> None:
-    staleness, served, marks = Staleness(), Served(), {NAME: {Owner(1, 1): OverheadMark(1, ())}}
-    staleness.measured(staleness.stale(0.0, {NAME: served}, marks))
-    staleness.stale(1.0, {}, {})
-
-    assert staleness.stale(2.0, {NAME: served}, marks).keys() == {NAME}
+def test_when_a_measurement_is_stale(later: OverheadSnapshot, *, stale: bool) -> None:
+    assert later.has_news(snapshot(0.0, 1)) == stale
+    assert later.has_news(None) == bool(later.marks)
 
 
 async def test_utilization_is_asked_of_gpus_whose_time_is_shared(root: Path) -> None:

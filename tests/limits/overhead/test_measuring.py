@@ -10,7 +10,7 @@ import pytest
 from gpumanager.gpu.nvml_service import NvmlReader
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.values import GpuUUID, bare
-from gpumanager.limits.overhead.context_sizes import ASSUMED
+from gpumanager.limits.overhead import ASSUMED
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess, eventually

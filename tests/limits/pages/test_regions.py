@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
-from gpumanager.limits.overhead.process_figure import Contained, FigureContents
-from gpumanager.limits.pages.books import BOOKS, MAX_PROCESSES, SLOT_TRIES, Books, new_books
+from gpumanager.limits.pages.books import (
+    BOOKS,
+    MAX_PROCESSES,
+    SLOT_TRIES,
+    Books,
+    read_usage,
+)
 from gpumanager.limits.pages.config import CONFIG, MAX_DEVICES, Config
-from gpumanager.limits.pages.mapping import RegionBroken, RegionUnreadable
-from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.mapping import RegionBroken, RegionUnreadable, begin
 from gpumanager.limits.processes import Process, find
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
@@ -25,7 +29,7 @@ from vcuda_shim._shim import ffi, lib
 
 NAME = AllocationID("a1")
 BOOT = bytes(range(16))
-UNKNOWN = FigureContents()
+UNKNOWN = (None, None)
 
 
 def gpu(number: int) -> GpuUUID:
@@ -34,6 +38,10 @@ def gpu(number: int) -> GpuUUID:
 
 def limit(number: int = 0, memory: int = GIB, cores: int = 30) -> Limit:
     return Limit(gpu(number), memory=Bytes(memory), cores=cores, ceiling=cores)
+
+
+def held(books: Books) -> int:
+    return int(lib.region_device_bytes(books.words, 0))
 
 
 def mapped(path: Path) -> Any:
@@ -85,7 +93,7 @@ def test_books_of_this_boot_are_opened_as_they_are(tmp_path: Path) -> None:
 
         with Books.prepare(tmp_path, BOOT) as books:
             assert dict(books.owners()) == dict(books.recorded_owners()) == {slot: Process(7, 70)}
-            assert books.device(0, limit()).held == 123
+            assert held(books) == 123
 
 
 def test_books_that_no_living_process_has_are_begun_anew(tmp_path: Path) -> None:
@@ -98,43 +106,15 @@ def test_books_that_no_living_process_has_are_begun_anew(tmp_path: Path) -> None
     with Books.prepare(tmp_path, BOOT) as books:
         assert books.trouble is None
         assert dict(books.owners()) == dict(books.recorded_owners()) == {}
-        assert books.device(0, limit()).held == 0
+        assert held(books) == 0
 
 
-def test_books_of_an_earlier_manager_stay_the_file_that_they_are(tmp_path: Path) -> None:
-    path = tmp_path / "books"
-    plain_books(path, BOOT)
-    path.chmod(0o600)
-    with Books.prepare(tmp_path, BOOT) as books:
-        slot = books.claim(Process(7, 70))
-        books.words.used[0][slot] = 123
+def test_books_that_are_a_file_are_refused(tmp_path: Path) -> None:
+    """As managers of before wrote them: their containers have to start again."""
+    (tmp_path / "books").write_bytes(bytes(ffi.buffer(new_head())))
 
-    with Books.prepare(tmp_path, BOOT) as books, Books.existing(tmp_path) as seen:
-        assert books.plain
-        assert dict(books.recorded_owners()) == {slot: Process(7, 70)}
-        assert seen.device(0, limit()).held == 123
-
-
-def test_books_of_an_earlier_manager_and_boot_are_begun_anew_as_memory(tmp_path: Path) -> None:
-    plain_books(tmp_path / "books", BOOT)
-
-    with Books.prepare(tmp_path, bytes(16)) as books:
-        assert not books.plain
-        assert (tmp_path / "books").stat().st_size < os.fstat(books.descriptor).st_size
-
-
-def test_books_that_are_truncated_below_us_are_zeros_and_trouble(tmp_path: Path) -> None:
-    """Only a file of an earlier manager can be; whoever reads it was ended by SIGBUS."""
-    plain_books(tmp_path / "books", BOOT)
-    with Books.prepare(tmp_path, BOOT) as books:
-        slot = books.claim(Process(7, 70))
-        assert slot is not None
-        assert books.trouble is None
-
-        os.truncate(tmp_path / "books", 0)
-
-        assert books.process(slot, Process(7, 70), 1).held == (0,)
-        assert books.trouble == "the books of this container have lost their pages"
+    with pytest.raises(RegionBroken, match="delete the pod"):
+        Books.prepare(tmp_path, BOOT)
 
 
 def test_no_process_can_shrink_grow_or_seal_books(tmp_path: Path) -> None:
@@ -192,11 +172,10 @@ def test_a_file_that_lost_its_bytes_with_the_machine_is_begun_anew(
         assert read_usage(tmp_path).devices[0].limit == limit()
 
 
-def plain_books(path: Path, boot: bytes) -> None:
-    """As managers wrote them before they were memory."""
-    descriptor = new_books(boot)
-    path.write_bytes(os.pread(descriptor, BOOKS.size, 0))
-    os.close(descriptor)
+def new_head() -> Any:
+    head = ffi.new("struct vcuda_books *")
+    begin(head, BOOKS)
+    return head
 
 
 def prepare(directory: Path, name: str) -> None:
@@ -356,7 +335,7 @@ def test_the_drivers_own_bytes_are_told_from_managed_and_opened_memory(
     """Whatever its figure contains; where that is not known they stay as they were."""
     slot = described(books)
     figure = Bytes(300 + 200 + managed * MANAGED + opened * OPENED)
-    contents = FigureContents(Contained(managed), Contained(opened)) if known else UNKNOWN
+    contents = (managed, opened) if known else UNKNOWN
 
     assert books.enter_measured(slot, books.activity(slot) or 0, [figure], contents)
 
@@ -368,9 +347,8 @@ def test_what_the_driver_takes_more_counts_although_managed_memory_is_not_in_its
     books: Books,
 ) -> None:
     slot = described(books)
-    hidden = FigureContents(Contained(known=False), Contained(known=False))
 
-    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(300 + 700)], hidden)
+    assert books.enter_measured(slot, books.activity(slot) or 0, [Bytes(300 + 700)], (False, False))
 
     assert books.overhead(0, slot) == 700
 
@@ -389,8 +367,7 @@ def test_a_manager_that_does_not_know_of_such_words_sums_and_empties_as_ever(boo
     """They lie where it has no device; a slot that it gives away has none of them."""
     slot = described(books)
 
-    assert lib.region_device_bytes(books.words, 0) == 300 + MANAGED + 200
-    assert books.device(0, limit()).held == 300 + MANAGED + 200
+    assert held(books) == 300 + MANAGED + 200
     books.free(slot)
     assert (books.words.used[BESIDE][slot], books.words.context[BESIDE][slot]) == (0, 0)
 
@@ -445,24 +422,24 @@ def test_any_history_of_processes_leaves_each_with_its_own_slot_and_bytes(
 ) -> None:
     directory = tmp_path_factory.mktemp("b")
     slots: dict[int, int | None] = {}
-    held: dict[int, int] = {}
+    amounts: dict[int, int] = {}
     with Books.prepare(directory, BOOT) as books:
         for verb, pid in history:
             if verb == "claim":
-                slots[pid], held[pid] = books.claim(Process(pid, 1)), 0
+                slots[pid], amounts[pid] = books.claim(Process(pid, 1)), 0
             elif pid in slots and verb == "use":
                 books.words.used[0][slots[pid]] += pid
-                held[pid] += pid
+                amounts[pid] += pid
             elif pid in slots:
                 slot = slots.pop(pid)
                 assert slot is not None
                 assert books.release(slot, Process(pid, 1))
-                del held[pid]
+                del amounts[pid]
 
         owners = {owner.pid: slot for slot, owner in books.owners() if owner}
         assert owners == slots
         assert len(set(slots.values())) == len(slots)
-        assert books.device(0, limit()).held == sum(held.values())
+        assert held(books) == sum(amounts.values())
 
 
 def test_few_slots_are_tried_where_all_are_locked(tmp_path: Path) -> None:
@@ -482,11 +459,13 @@ def test_few_slots_are_tried_where_all_are_locked(tmp_path: Path) -> None:
 
 def test_limits_are_what_was_written_whatever_the_page_says(tmp_path: Path) -> None:
     with Config.prepare(tmp_path, NAME, [limit(0), limit(1)]) as config:
-        config.page.limits[0].memory_bytes = 2**60
-        config.page.device_count = 16
+        assert config._page is not None
+        page = config._page.words
+        page.limits[0].memory_bytes = 2**60
+        page.device_count = 16
 
         assert config.limits() == (limit(0), limit(1))
 
         config.write([limit(0, memory=5)])
         assert config.limits()[0].memory == 5
-        assert config.page.limits[0].memory_bytes == 5
+        assert page.limits[0].memory_bytes == 5

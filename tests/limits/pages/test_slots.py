@@ -15,8 +15,8 @@ from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages.books import Books
-from gpumanager.limits.pages.slot_table import TakenSlot, locked
-from gpumanager.limits.processes import find
+from gpumanager.limits.pages.slot_table import locked
+from gpumanager.limits.processes import find, runs_in
 from gpumanager.limits.values import Limit
 from gpumanager.units import GIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess, eventually
@@ -155,6 +155,6 @@ def test_a_seat_is_its_programs_until_the_process_runs_another() -> None:
     assert own is not None
     assert own.stack
 
-    assert TakenSlot(0, own.stack).runs_in(own)
-    assert TakenSlot(0, 0).runs_in(own), "stacks that nobody knows tell nothing"
-    assert not TakenSlot(0, own.stack + 4096).runs_in(own)
+    assert runs_in(own.stack, own)
+    assert runs_in(0, own), "stacks that nobody knows tell nothing"
+    assert not runs_in(own.stack + 4096, own)

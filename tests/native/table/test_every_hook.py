@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_libraries import lay_out
 
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.values import Limit
 from gpumanager.sim.container.values import BindMount
 from gpumanager.sim.gpu import driver_files
-from gpumanager.sim.libraries import lay_out
 from gpumanager.sim.machine import GpuModel
 from gpumanager.units import GIB, Bytes
 from tests.native.shim_container import INCLUDE, Container

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_libraries import lay_out
 
-from gpumanager.sim.libraries import lay_out
 from tests.native.table.hook_table import declared, hooked, recorded, unhooked
 from vcuda_shim import LINK_CUDA, LINK_NVML, SIMULATED_DRIVER
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_libraries import lay_out
 from elftools.elf.elffile import ELFFile
 
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.sim.libraries import lay_out
 from tests import ROOT
 from tests.native.shim_container import Container, allocation
 from tests.native.table.hook_table import TABLE, declared, hooked, load, unhooked

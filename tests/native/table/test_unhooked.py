@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from driver_libraries import lay_out
 
-from gpumanager.sim.libraries import lay_out
 from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
 from vcuda_shim.build import Target, build_shims_for, compiler
 

@@ -14,16 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from gpumanager.kube.client import KubeClient
-from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.sources import (
-    CertificateSource,
-    Files,
-    Named,
-    OwnCertificate,
-)
+from gpumanager.scheduler.certificates.keeper import Files, Keeper
+from gpumanager.scheduler.certificates.own_ca import OwnCertificate
 from gpumanager.scheduler.certificates.x509 import KeyPair
 from gpumanager.scheduler.http.server import Routes
 from gpumanager.sim.cluster.objects import Key
@@ -33,7 +29,7 @@ from tests.scheduler.http.served import Served, serving
 
 HOST = "gpu-manager-webhook.kube-system.svc"
 NAMES = (HOST, "gpu-manager-webhook.kube-system")
-SECRET = Named("kube-system", "gpu-manager-webhook")
+SECRET = ("kube-system", "gpu-manager-webhook")
 SECRET_KEY = Key("secrets", "kube-system", "gpu-manager-webhook")
 CONFIGURATION = "gpu-manager"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -90,7 +86,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def replica(
-        self, source: CertificateSource | None = None, routes: Routes | None = None
+        self, source: Files | OwnCertificate | None = None, routes: Routes | None = None
     ) -> AsyncIterator["Replica"]:
         keeper = Keeper(source or self.own(), self.clock)
         await keeper.refresh()
@@ -125,6 +121,11 @@ def believes(bundle: bytes, certificate: bytes, now: datetime, host: str = HOST)
     except x509.verification.VerificationError:
         return False
     return True
+
+
+def authorities_of(bundle: bytes) -> list[bytes]:
+    found = x509.load_pem_x509_certificates(bundle)
+    return [one.public_bytes(Encoding.PEM) for one in found]
 
 
 def serial(certificate: bytes) -> int:

@@ -8,24 +8,22 @@ from typing import Any
 import pytest
 
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
-from gpumanager.scheduler.certificates.ca_state import PROPAGATION
-from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.sources import Files
+from gpumanager.scheduler.certificates.keeper import Files, Keeper
 from gpumanager.scheduler.certificates.x509 import (
     CertificateTrouble,
     KeyPair,
     issue,
     make_authority,
-    split_bundle,
 )
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from tests.scheduler.certificates.certificate_world import (
     CONFIGURATION,
+    KINDS,
     NAMES,
     SECRET_KEY,
     Cluster,
     Replica,
+    authorities_of,
     believes,
     put,
     serial,
@@ -34,6 +32,7 @@ from tests.scheduler.certificates.certificate_world import (
 pytest_plugins = ["tests.scheduler.certificates.certificate_fixtures"]
 
 YEAR = timedelta(days=365)
+MINUTES = timedelta(minutes=10)
 
 
 async def test_the_first_look_makes_a_certificate_and_tells_every_webhook_whom_to_believe(
@@ -74,14 +73,14 @@ async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_
         late = cluster.bundles()
         for turn in range(30):
             cluster.clock.move(days=25)
-            for pause in (timedelta(), PROPAGATION, PROPAGATION):
+            for pause in (timedelta(), MINUTES, MINUTES):
                 cluster.clock.move(seconds=pause.total_seconds())
                 for replica in (one, other)[:: 1 if turn % 2 else -1]:
                     await replica.keeper.refresh()
                     await check(cluster, (one, other), late)
                 late = cluster.bundles()
             serials.add(serial(await one.shown()))
-            authorities.update(split_bundle(late[0]))
+            authorities.update(authorities_of(late[0]))
     assert len(serials) > 8
     assert len(authorities) > 2
 
@@ -93,19 +92,17 @@ async def check(cluster: Cluster, replicas: tuple[Replica, ...], late: list[byte
             assert believes(bundle, shown, cluster.clock())
 
 
-async def test_an_authority_that_nobody_was_told_of_signs_nothing(cluster: Cluster) -> None:
+async def test_without_a_configuration_there_is_a_certificate_and_one_warning(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind in KINDS:
+        cluster.server.objects.remove(Key(kind, "", CONFIGURATION))
     source = cluster.own()
-    await source.fetch(cluster.clock())
-    known = cluster.bundles()[0]
-    cluster.server.objects.remove(Key("mutatingwebhookconfigurations", "", CONFIGURATION))
-    cluster.server.objects.remove(Key("validatingwebhookconfigurations", "", CONFIGURATION))
 
-    for _ in range(28):
-        cluster.clock.move(days=13)
-        identity = await source.fetch(cluster.clock())
-        assert believes(known, identity.certificate, cluster.clock())
+    first, second = [await source.fetch(cluster.clock()) for _ in range(2)]
 
-    assert cluster.secret()["next.crt"] != ""
+    assert first == second
+    assert len([one for one in caplog.records if "no webhook configuration" in one.message]) == 1
 
 
 async def test_who_changes_a_configuration_at_the_same_moment_is_not_undone(
@@ -127,8 +124,8 @@ class Meddling:
         self._api, self._cluster = cluster.api(), cluster
         self._key, self._change = key, change
 
-    async def get(self, path: str, **query: object) -> Any:
-        return await self._api.get(path, **query)
+    async def find(self, path: str) -> Any:
+        return await self._api.find(path)
 
     async def create(self, path: str, body: Any) -> Any:
         return await self._api.create(path, body)
@@ -136,7 +133,7 @@ class Meddling:
     async def patch(self, path: str, body: Any) -> Any:
         change, self._change = self._change, None
         if change:
-            await self._cluster.server.change(self._key, MERGE, change)
+            await self._cluster.server.change(self._key, change)
         return await self._api.patch(path, body)
 
 
@@ -145,7 +142,7 @@ async def test_a_damaged_secret_is_named_with_what_to_do_and_what_is_there_is_se
 ) -> None:
     async with cluster.replica() as replica:
         before = await replica.shown()
-        await cluster.server.change(SECRET_KEY, MERGE, {"data": {"ca.crt": "bm90IG9uZQ=="}})
+        await cluster.server.change(SECRET_KEY, {"data": {"ca.crt": "bm90IG9uZQ=="}})
 
         await replica.keeper.refresh()
         await replica.keeper.refresh()
@@ -231,17 +228,3 @@ async def test_files_that_are_no_certificate_are_named(
 
     assert not keeper.first.is_set()
     assert [one for one in caplog.records if "ertificate" in one.message] != []
-
-
-async def test_a_certificate_that_nothing_follows_is_warned_of_once_before_it_ends(
-    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    authority = make_authority(cluster.clock(), YEAR)
-    identity = issue(authority, NAMES, cluster.clock(), timedelta(days=60))
-    keeper = Keeper(put(tmp_path, identity), cluster.clock)
-    for days in (0, 40, 12, 1):
-        cluster.clock.move(days=days)
-        await keeper.refresh()
-
-    said = [one.message for one in caplog.records if "has not been renewed" in one.message]
-    assert len(said) == 1

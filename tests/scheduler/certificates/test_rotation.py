@@ -12,9 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from gpumanager.scheduler.certificates.ca_state import PROPAGATION
-from gpumanager.scheduler.certificates.sources import Files
-from gpumanager.scheduler.certificates.x509 import issue, make_authority, split_bundle
+from gpumanager.scheduler.certificates.keeper import Files
+from gpumanager.scheduler.certificates.x509 import issue, make_authority
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import Webhook
 from tests.scheduler.certificates.certificate_world import (
@@ -22,6 +21,7 @@ from tests.scheduler.certificates.certificate_world import (
     NAMES,
     Cluster,
     Replica,
+    authorities_of,
     put,
     serial,
 )
@@ -30,6 +30,7 @@ from tests.scheduler.webhook.review_texts import pod, review
 pytest_plugins = ["tests.scheduler.certificates.certificate_fixtures"]
 
 YEAR: Final = timedelta(days=365)
+MINUTES: Final = timedelta(minutes=10)
 NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for."""
 ROUTES: Final = Webhook(AdmissionPolicy()).routes()
@@ -101,14 +102,14 @@ async def test_a_year_of_rotation_fails_no_call(cluster: Cluster) -> None:
         callers = [Caller(replica, lambda: known[0], stays=stays) for replica, stays in kinds]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(caller.run()) for caller in callers]
-            for pause in (timedelta(days=25), PROPAGATION, PROPAGATION) * 16:
+            for pause in (timedelta(days=25), MINUTES, MINUTES) * 16:
                 known = cluster.bundles()
                 cluster.clock.move(seconds=pause.total_seconds())
                 for replica in (one, other):
                     await replica.keeper.refresh()
                     await asyncio.gather(*(caller.goes_on() for caller in callers))
                 serials.add(serial(await one.shown()))
-                authorities.update(split_bundle(known[0]))
+                authorities.update(authorities_of(known[0]))
             for task in tasks:
                 task.cancel()
 

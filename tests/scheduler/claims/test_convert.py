@@ -1,13 +1,13 @@
 """The two lines become a claim: what the pod looks like then, and which template it names."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube.pod import read_pod
+from gpumanager.kube.pod import pod_amount, read_pod
 from gpumanager.kube.vcuda_config import VcudaConfig, read_vcuda_config
 from gpumanager.names import (
     ANNOTATION_CLAIM,
@@ -17,7 +17,6 @@ from gpumanager.names import (
     VMEMORY,
 )
 from gpumanager.scheduler.claims.template import ClaimShape, read_shape
-from gpumanager.scheduler.quota.limits import pod_amount
 from gpumanager.scheduler.quota.rules import cores_of
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.webhook.asks import read_asks
@@ -53,7 +52,7 @@ def decided(
     *,
     dry_run: bool = False,
 ) -> Decision:
-    hook = Webhook(policy, lambda: {node_kind(80, 80)}, claims=True, quota=quota)
+    hook = Webhook(policy, lambda: {node_kind(80, 80)}, claims=True, quota=cast("Any", quota))
     review = Review("v1", "u", "Pod", "CREATE", "", "default", made, dry_run=dry_run)
     return hook.mutate_to_claims(review)
 
@@ -363,7 +362,7 @@ def test_whatever_is_let_in_asks_by_claims_alone_and_for_the_same(
         ('{"requests":[["A",1,1]],"parameters":{},"wishes":{}}', "names no request"),
         ('{"requests":[["a",0,1]],"parameters":{},"wishes":{}}', "is no amount"),
         ('{"requests":[["a",true,1]],"parameters":{},"wishes":{}}', "is no amount"),
-        ('{"requests":[["a",1]],"parameters":{},"wishes":{}}', "not enough values"),
+        ('{"requests":[["a",1]],"parameters":{},"wishes":{}}', "not what the webhook writes"),
         ('{"requests":[["a",1,1]],"parameters":{"coreLimit":"x"},"wishes":{}}', "coreLimit"),
         ("[" * 5000, "not what the webhook writes"),
         ("x" * 20000, "at most 16384"),

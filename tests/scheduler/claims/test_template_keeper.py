@@ -10,9 +10,9 @@ from gpumanager.names import ANNOTATION_CLAIM, LABEL_CLAIM_TEMPLATE, VCORE, VMEM
 from gpumanager.scheduler.claims.keeper import TemplateKeeper
 from gpumanager.scheduler.claims.quota import ClaimQuotas
 from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
-from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from gpumanager.sim.in_memory import ManualClock
 from tests.kube.kube_clients import client_of, close_clients
 
 SHAPE = ClaimShape((RequestShape("main", 30, 8),))
@@ -176,8 +176,7 @@ async def test_a_quota_counts_claims_beside_what_plain_pods_use(api: SimulatedAp
         quotas.expect("default", SHAPE)
         await api.create("pods", with_claim("p2"))
         await until(lambda: len(list(kept.keeper.users())) == 2)
-        for user in kept.keeper.users():
-            quotas.seen(user)
+        quotas.withdraw("default", SHAPE)
         assert "used: requests.tencent.com/vcuda-core=95" in quotas.refusals("default", SHAPE)[0]
         await api.remove(Key("resourcequotas", "default", "gpus"))
         await until(lambda: quotas.refusals("default", SHAPE) == ())

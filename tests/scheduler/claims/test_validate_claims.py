@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from gpumanager.kube.vcuda_config import API_VERSION, KIND
-from gpumanager.scheduler.webhook.asks import PodUnreadable
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, Unschedulable
 from gpumanager.scheduler.webhook.review import Decision
 from gpumanager.scheduler.webhook.validate_claim import validate_claim
@@ -151,19 +150,3 @@ def test_admin_access_is_told_what_to_ask_for() -> None:
     assert "cores: 1, memory: 256Mi" in bare.warnings[0]
     assert bare.errors == ()
     assert enough == Decision()
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        [],
-        {"spec": []},
-        {"spec": {"devices": {"config": {}}}},
-        {"spec": {"devices": {"config": [1]}}},
-        {"spec": {"devices": {"requests": [{"exactly": 1}]}}},
-        {"spec": {"devices": {"requests": [{"exactly": exactly(capacity={"requests": [1]})}]}}},
-    ],
-)
-def test_what_is_no_claim_is_said_to_be_none(made: Any) -> None:
-    with pytest.raises(PodUnreadable, match="not of its kind"):
-        validate_claim("ResourceClaim", made, AdmissionPolicy())

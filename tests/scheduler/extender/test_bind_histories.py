@@ -10,7 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from hypothesis import given
@@ -21,15 +21,14 @@ from gpumanager.kube.pod import read_pod
 from gpumanager.names import ANNOTATION_CORDON
 from gpumanager.placement.policies import ROWS
 from gpumanager.placement.preference import read_preference
-from gpumanager.scheduler.extender.bind import Binder, BindRequest, NotBound
-from gpumanager.scheduler.extender.service import NoElection
-from gpumanager.scheduler.quota.rules import QuotaCheck
+from gpumanager.scheduler.extender.bind import Binder, BindRequest, NoElection
+from gpumanager.scheduler.quota.rules import QuotaRules
 from gpumanager.scheduler.scoring.pod_shape import PodShape, pod_shape_of
 from gpumanager.scheduler.scoring.verdicts import Verdicts, filter_nodes
+from gpumanager.scheduler.scoring.workload_mix import WorkloadMix
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import NodeWatch, PodWatch
+from gpumanager.scheduler.watching import PodWatch, node_store
 from gpumanager.sim.cluster.objects import Key, Objects, StatusError
-from gpumanager.sim.cluster.patch import MERGE
 from tests.scheduler.scheduler_world import node_object, pod_object
 from tests.scheduler.truth import overfull
 
@@ -54,7 +53,7 @@ class GatedApi:
         return self._perform(lambda: self._objects.get(self._key(path)))
 
     async def patch(self, path: str, body: Any) -> Any:
-        return await self._ask(lambda: self._objects.patch(self._key(path), MERGE, body))
+        return await self._ask(lambda: self._objects.patch(self._key(path), body))
 
     async def create(self, path: str, body: Any) -> Any:
         key = self._key(path.removesuffix("/binding"))
@@ -89,7 +88,7 @@ class History:
     """One extender at a time, and a cluster of two nodes with three GPUs. What is by chance comes
     from `luck`; said: what happened, for who has to find out why."""
 
-    kinds: ClassVar[dict[str, Any]] = {"pods": PodWatch, "nodes": NodeWatch}
+    kinds: ClassVar[dict[str, Any]] = {"pods": PodWatch, "nodes": node_store}
     nodes_stay: ClassVar[bool] = False
 
     def __init__(self, luck: random.Random, policy: str = "") -> None:
@@ -98,7 +97,7 @@ class History:
         self.said: list[str] = []
         self.loop = asyncio.new_event_loop()
         self.objects = Objects()
-        self.binds: list[asyncio.Task[NotBound | None]] = []
+        self.binds: list[asyncio.Task[str]] = []
         self.bound = self.now = self.made = 0
         for name, gpus in NODES.items():
             self.objects.create(Key("nodes", "", name), node_object(name, gpus))
@@ -117,18 +116,18 @@ class History:
 
     def start(self) -> None:
         """A new process: it lists, and watches from there."""
-        self.api = GatedApi(self.objects)
+        self.api = cast("Any", GatedApi(self.objects))
         rules = self.rules()
         self.state = ClusterState(observer=rules)
-        self.verdicts = Verdicts(self.state)
+        self.verdicts = Verdicts(self.state, WorkloadMix())
         self.binder = Binder(
-            self.api,
+            cast("Any", self.api),
             self.state,
             self.verdicts,
             NoElection(),
-            rules=rules,
-            asks=self.asks,
-            clock=lambda: self.now,
+            rules,
+            self.asks,
+            lambda: self.now,
         )
         self.kind = {name: made(self.state) for name, made in self.kinds.items()}
         for name, kind in self.kind.items():
@@ -138,8 +137,8 @@ class History:
             kind.only({kind.name(item) for item in items})
         self.heard = len(self.objects.changes)
 
-    def rules(self) -> QuotaCheck:
-        return QuotaCheck()
+    def rules(self) -> QuotaRules:
+        return QuotaRules()
 
     def wrong(self) -> list[str]:
         """GPUs of which too much is promised."""
@@ -195,7 +194,7 @@ class History:
     def a_pod_ends(self) -> None:
         if pod := self.some_pod():
             key = Key("pods", "default", pod["metadata"]["name"])
-            self.objects.patch(key, MERGE, {"status": {"phase": "Succeeded"}}, status=True)
+            self.objects.patch(key, {"status": {"phase": "Succeeded"}}, status=True)
 
     def a_pod_is_deleted(self) -> None:
         if pod := self.some_pod():
@@ -205,7 +204,7 @@ class History:
         node = self.luck.choice(tuple(NODES))
         notes = {ANNOTATION_CORDON: f"GPU-{node}-{self.luck.randint(0, 3)}"}
         if (key := Key("nodes", "", node)) in self.objects.rows:
-            self.objects.patch(key, MERGE, {"metadata": {"annotations": notes}})
+            self.objects.patch(key, {"metadata": {"annotations": notes}})
 
     def a_node_goes_or_comes_back(self) -> None:
         """Back with all GPUs, some, or without an inventory at first."""
@@ -246,7 +245,7 @@ class History:
         """Every task goes on as far as it can."""
         self.loop.run_until_complete(_turns(SETTLE_TURNS))
         for bind in [one for one in self.binds if one.done()]:
-            self.bound += bind.result() is None
+            self.bound += bind.result() == ""
             self.binds.remove(bind)
 
 

@@ -89,7 +89,7 @@ async def test_the_first_gpu_of_the_slice_that_fits_is_judged(claims: Served) ->
         await make(claims, f"on-{node}", request("gpu", 30, "2Gi"), node=node)
     devices = {"spec": {"devices": [gpu(1), gpu(0)]}}
     key = Key("resourceslices", "", "b-gpu.tencent.com")
-    await claims.api.change(key, "application/merge-patch+json", devices)
+    await claims.api.change(key, devices)
     await until(lambda: not offered(claims, "b")[0].processes)
 
     found = await scores(claims, await make(claims, "p", request("gpu", 30, "2Gi")))
@@ -102,7 +102,7 @@ async def test_a_gpu_that_is_tainted_is_not_counted(claims: Served) -> None:
     taints = [{"key": "gpu.tencent.com/unhealthy", "value": "true", "effect": "NoSchedule"}]
     devices = {"spec": {"devices": [{**gpu(n), "taints": taints} for n in range(2)]}}
     key = Key("resourceslices", "", "b-gpu.tencent.com")
-    await claims.api.change(key, "application/merge-patch+json", devices)
+    await claims.api.change(key, devices)
     await until(lambda: not any(one.cores for one in offered(claims, "b")))
 
     assert await scores(claims, await make(claims, "p", request("gpu", 30, "2Gi"))) == {}

@@ -163,7 +163,7 @@ def test_points_are_told_as_a_rank(
         "best": [{"node": "x", "points": some, "nodes": count} for some, count in best],
     }
 
-    print_answers("a/b", record, (), ())
+    print_answers("a/b", record)
 
     said = " ".join(capsys.readouterr().out.split())
     assert f"n1 was {rank}" in said

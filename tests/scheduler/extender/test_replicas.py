@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
+import pytest
+
 from gpumanager.kube.lease import LeaderElection, LeaseTimes
-from gpumanager.scheduler.extender.role import RoleLabel
+from gpumanager.scheduler.extender import role
+from gpumanager.scheduler.extender.bind import NoElection
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
@@ -20,11 +24,8 @@ TIMES = LeaseTimes(duration=60, deadline=40, retry=0.05)
 """Whoever leaves gives the lease back; nobody loses it because the machine is slow."""
 
 
-def elected(api: SimulatedApiServer, us: str) -> Callable[[Any], LeaderElection]:
-    server = client_of(api)
-    return lambda changed: LeaderElection(
-        server, "kube-system", "extender", us, times=TIMES, changed=changed
-    )
+def elected(api: SimulatedApiServer, us: str) -> Callable[..., LeaderElection]:
+    return partial(LeaderElection, client_of(api), "kube-system", "extender", us, times=TIMES)
 
 
 async def test_the_standby_answers_all_but_bind_and_takes_over(api: SimulatedApiServer) -> None:
@@ -79,19 +80,23 @@ async def test_who_does_not_lead_keeps_no_connection(api: SimulatedApiServer) ->
             assert "Connection" not in answer.headers
 
 
-async def test_the_pod_s_label_says_who_leads(api: SimulatedApiServer) -> None:
+async def test_the_pod_s_label_says_who_leads(
+    api: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "AGAIN_SECONDS", 0.01)
     await api.create("pods", pod_object("extender-0"))
-    server = client_of(api)
-    label = RoleLabel(server, "default", "extender-0", again=0.01)
+    election = NoElection()
+    election.leads = False
 
     def says() -> Any:
         item = api.objects.get(Key("pods", "default", "extender-0"))
         return item["metadata"].get("labels", {}).get("tencent.com/extender-role")
 
-    task = asyncio.create_task(label.run())
+    writing = role.label_role(client_of(api), "default", "extender-0", election)
+    task = asyncio.create_task(writing)
     await until(lambda: says() == "standby")
     api.refuse(500, "InternalError", 2)
-    label.leads(True)
+    election.leads = True
 
     await until(lambda: says() == "leader")
 

@@ -1,9 +1,9 @@
 """Pods that were refused by a stale view of the cluster are requeued."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from gpumanager.kube.errors import ApiRefused, ApiUnavailable, Object
 from gpumanager.kube.pod import PodView, read_pod
 from gpumanager.names import ANNOTATION_ROOM_FOUND
 from gpumanager.scheduler.extender.requeue import (
@@ -12,11 +12,12 @@ from gpumanager.scheduler.extender.requeue import (
     PODS,
     PODS_JUDGED_AT_ONCE,
     RefusedPods,
-    requeue_due,
+    requeue,
 )
-from gpumanager.sim.clock import ManualClock
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from gpumanager.sim.in_memory import ManualClock
+from tests.kube.kube_clients import client_of
 from tests.scheduler.scheduler_world import node_object, pod_object
 from tests.scheduler.served_extender import Served, serving
 from tests.waiting import until
@@ -111,15 +112,6 @@ def test_one_pod_is_requeued_less_and_less_often() -> None:
     assert pauses[-1] >= LONGEST_REQUEUE_SECONDS
 
 
-def test_who_has_found_room_or_is_gone_is_forgotten() -> None:
-    world = World()
-    world.refuse("p")
-    world.refused.forget(pod("p").uid)
-    world.change("a")
-
-    assert world.due(FIRST_REQUEUE_SECONDS) == []
-
-
 def test_what_is_kept_and_looked_at_is_bounded() -> None:
     world = World()
     for n in range(PODS + 10):
@@ -128,7 +120,7 @@ def test_what_is_kept_and_looked_at_is_bounded() -> None:
 
     first, second = world.due(FIRST_REQUEUE_SECONDS), world.due()
 
-    assert len(world.refused) == PODS
+    assert len(world.refused.waiting) == PODS
     assert (len(first), len(second)) == (PODS_JUDGED_AT_ONCE, PODS_JUDGED_AT_ONCE)
     assert first[0] == "p-10"
     assert not set(first) & set(second)
@@ -152,54 +144,36 @@ async def test_a_pod_that_was_refused_before_we_heard_of_room_is_touched_when_we
 
         await until(lambda: ANNOTATION_ROOM_FOUND in notes(served, "late"))
         assert (await served.post("/scheduler/filter", asked))["NodeNames"] == ["a"]
-        assert len(served.extender.refused) == 0
+        assert len(served.extender.refused.waiting) == 0
 
 
-async def test_who_is_not_asked_any_more_reminds_nobody() -> None:
-    world, api = World(), Patches()
+async def test_a_pod_that_is_gone_is_not_requeued(served: Served) -> None:
+    refused = served.extender.refused
+    pod = await served.make("pods", pod_object("gone", (500, 4)))
+    await served.post("/scheduler/filter", {"Pod": pod, "NodeNames": ["a"]})
+    await until(lambda: served.extender.state.known)
+    await served.api.remove(Key("pods", "default", "gone"))
+    await until(lambda: not served.extender.state.known)
+    ((uid, one),) = refused.waiting.items()
+    fits_now = replace(one.pod, containers=read_pod(pod_object("x", (30, 4), uid="x")).containers)
+    refused.waiting[uid] = replace(one, pod=fits_now, change=-1, since=0.0)
+
+    assert refused.take_due() == ()
+
+
+async def test_a_reminder_that_could_not_be_written_is_tried_again_later(
+    api: SimulatedApiServer,
+) -> None:
+    world = World()
     world.refuse("p")
     world.change("a")
     world.time += FIRST_REQUEUE_SECONDS
+    (due,) = world.refused.take_due()
 
-    await requeue_due(api, world.refused, ours=False)
-
-    assert (api.paths, len(world.refused)) == ([], 0)
-
-
-async def test_a_pod_that_is_gone_is_not_reminded_of_again() -> None:
-    world, api = World(), Patches(ApiRefused("patch", 404, "NotFound", "no such pod"))
-    world.refuse("p")
-    world.change("a")
-    world.time += FIRST_REQUEUE_SECONDS
-
-    await requeue_due(api, world.refused, ours=True)
-
-    assert (api.paths, len(world.refused)) == (["/api/v1/namespaces/default/pods/p"], 0)
-
-
-async def test_a_reminder_that_could_not_be_written_is_tried_again_later() -> None:
-    world, api = World(), Patches(ApiUnavailable("patch", "connection refused"))
-    world.refuse("p")
-    world.change("a")
-    world.time += FIRST_REQUEUE_SECONDS
-
-    await requeue_due(api, world.refused, ours=True)
+    await requeue(client_of(api), due)  # there is no such pod
 
     world.change("a")
     assert world.due(2 * FIRST_REQUEUE_SECONDS) == ["p"]
-
-
-class Patches:
-    """An API server that takes patches, or fails at each."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.paths: list[str] = []
-        self._error = error
-
-    async def patch(self, path: str, _: Object) -> Any:
-        self.paths.append(path)
-        if self._error is not None:
-            raise self._error
 
 
 def notes(served: Served, name: str) -> Any:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.sources import Files
+from gpumanager.scheduler.certificates.keeper import Files, Keeper
 from gpumanager.scheduler.certificates.x509 import CertificateTrouble
 from gpumanager.scheduler.extender.server import ExtenderServer
 from gpumanager.scheduler.http.server import PROBES, Clients
@@ -35,64 +34,6 @@ async def begun(files: tuple[Path, Path], callers: Path | None = None) -> Keeper
     keeper = Keeper(Files(*files, callers))
     await keeper.begin()
     return keeper
-
-
-async def said_name(port: int, authority: Path) -> str:
-    """The common name of the server's certificate, which is believed."""
-    context = ssl.create_default_context(cafile=authority)
-    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-    subject = writer.get_extra_info("peercert")["subject"]
-    writer.transport.abort()
-    return str(subject[0][0][1])
-
-
-async def test_a_new_certificate_is_used_without_a_restart(
-    api: SimulatedApiServer, tmp_path: Path
-) -> None:
-    files = make(tmp_path, "first")
-    certificate = await begun(files)
-    async with serving(api) as one:
-        port = await one.server.start("127.0.0.1", 0, certificate.context)
-        assert await said_name(port, files[0]) == "first"
-
-        make(tmp_path, "second")
-        await certificate.refresh()
-
-        assert await said_name(port, files[0]) == "second"
-
-
-async def test_a_wrong_file_leaves_the_old_certificate_in_use(
-    api: SimulatedApiServer, tmp_path: Path
-) -> None:
-    files = make(tmp_path, "first")
-    kept = tmp_path / "kept.crt"
-    shutil.copy(files[0], kept)
-    certificate = await begun(files)
-    files[0].write_text("nothing")
-
-    await certificate.refresh()
-
-    async with serving(api) as one:
-        port = await one.server.start("127.0.0.1", 0, certificate.context)
-        assert await said_name(port, kept) == "first"
-
-
-async def test_who_speaks_no_tls_is_let_go(api: SimulatedApiServer, tmp_path: Path) -> None:
-    certificate = await begun(make(tmp_path, "first"))
-    async with serving(api) as one:
-        port = await one.server.start("127.0.0.1", 0, certificate.context)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-
-        assert b"200" not in await asyncio.wait_for(reader.read(), 120)
-
-        writer.close()
-        assert (await one.get("/healthz"))[0] == 200
-
-
-async def test_files_that_are_none_are_told(tmp_path: Path) -> None:
-    with pytest.raises(CertificateTrouble, match="a: cannot be read"):
-        await begun((tmp_path / "a", tmp_path / "b"))
 
 
 async def answered(

@@ -11,7 +11,7 @@ from gpumanager.names import LABEL_QUOTA_POOL
 from gpumanager.placement.preference import read_preference
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.limits import NodeClass
-from gpumanager.scheduler.quota.rules import Check, QuotaCheck
+from gpumanager.scheduler.quota.rules import Check, QuotaRules
 from gpumanager.scheduler.scoring.pod_shape import PodShape
 from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 from gpumanager.sim.cluster.objects import Key
@@ -333,10 +333,11 @@ async def test_the_probes_tell_how_it_is(served: Served) -> None:
     assert 'gpumanager_extender_objects{kind="nodes"} 2.0' in text
 
 
-class Forbidding(QuotaCheck):
+class Forbidding(QuotaRules):
     """The pool closed is not for pods of the default namespace; counts who holds what."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.held_by: dict[tuple[str, str], str] = {}
 
     def permits(self, pod: PodView, ask: PodShape) -> Check | None:

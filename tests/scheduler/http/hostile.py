@@ -142,7 +142,7 @@ async def extender(bounds: Bounds, tls: ContextSource | None) -> AsyncIterator[T
                     {"Pod": pod_object("p", (30, 4), uid="u"), "NodeNames": ["a"]},
                     '["a"]',
                 ),
-                lambda: http.connections,
+                lambda: http.open_connections,
                 lambda: http.reading,
             )
     finally:
@@ -159,7 +159,7 @@ async def webhook(bounds: Bounds, tls: ContextSource | None) -> AsyncIterator[Ta
             ("/mutate", "/validate"),
             ("/version", "/healthz", "/readyz", "/metrics"),
             ("/validate", review(webhook_pod()), '"allowed": true'),
-            lambda: server.connections,
+            lambda: server.open_connections,
             lambda: server.reading,
         )
     finally:

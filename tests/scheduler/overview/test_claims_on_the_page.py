@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpumanager.scheduler.claims.cache import ClaimCache
-from gpumanager.scheduler.cluster_document import _node, gpu_lines, line_of
+from gpumanager.scheduler.cluster_document import _node, gpu_rows, line_of
 from gpumanager.scheduler.node import NodeSaid
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.units import GIB
@@ -50,10 +50,11 @@ def test_a_claim_is_one_line_with_all_its_pods_and_counted_once() -> None:
     cache.stores[CLAIMS].put(claim("whole", "big", device="gpu-1"))
 
     node = state.nodes["a"]
-    first, second = gpu_lines(node)
 
-    assert (first.cores_granted, first.memory_granted, first.pods) == (40, 4 * GIB, 1)
-    assert (second.cores_granted, second.memory_granted, second.free) == (100, 16 * GIB, False)
+    keys = ("cores_granted_percent", "memory_granted_bytes", "containers")
+    assert [[one[key] for key in keys] for one in gpu_rows(node)] == [
+        [40, 4 * GIB, 1], [100, 16 * GIB, 1],
+    ]  # fmt: skip
     assert [(one["pod"], one["cores_granted_percent"], indices(one), one["claim"])
             for one in _node(node, "")["containers"]] == [
         ("train, eval", 40, [0], "budget"), ("big", 100, [1], "whole"),
@@ -74,4 +75,4 @@ def test_a_claim_that_is_freed_leaves_nothing_and_a_further_pod_is_seen() -> Non
     cache.stores[CLAIMS].remove(claim("budget"))
 
     assert state.nodes["a"].offered.holders == ()
-    assert all(one.free for one in gpu_lines(state.nodes["a"]))
+    assert line_of(state.nodes["a"]).total["gpus_free"] == 2

@@ -9,20 +9,18 @@ import jsonschema
 import pytest
 
 from gpumanager.gpu.inventory import inventory
-from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import PodUID
 from gpumanager.scheduler.cluster_document import (
-    Amounts,
+    MOST_LINES,
+    NOTHING,
     NodeLine,
-    Overview,
     Wanted,
-    find,
-    gpu_lines,
+    gpu_rows,
     line_of,
-    sums,
+    refresh,
+    survey,
     waiting,
 )
-from gpumanager.scheduler.cluster_pages import FIELDS, MOST_LINES, OverviewPages
 from gpumanager.scheduler.cooperative import Work
 from gpumanager.scheduler.extender.explain import Explanation, ExplanationStore
 from gpumanager.scheduler.node import NodeSaid, NodeState
@@ -52,13 +50,6 @@ def node(name: str, **more: Any) -> NodeState:
     return state.nodes[name]
 
 
-def overview(*nodes: NodeState) -> Overview:
-    found = Overview()
-    for one in nodes:
-        found.put(one.name, one)
-    return found
-
-
 def at_once(work: Work[T]) -> T:
     """Without a pause."""
     while True:
@@ -69,12 +60,13 @@ def at_once(work: Work[T]) -> T:
             return found
 
 
-def page_of(found: Overview, **wanted: Any) -> tuple[list[NodeLine], dict[str, int]]:
-    return at_once(find(found, Wanted(**wanted)))
+def page_of(*nodes: NodeState, **wanted: Any) -> tuple[dict[str, Any], list[NodeLine]]:
+    lines = tuple(line_of(one) for one in nodes)
+    return at_once(survey(lines, Wanted(**wanted)))
 
 
-def names(found: Overview, **wanted: Any) -> list[str]:
-    return [line.node.name for line in page_of(found, **wanted)[0]]
+def names(*nodes: NodeState, **wanted: Any) -> list[str]:
+    return [line.node.name for line in page_of(*nodes, **wanted)[1]]
 
 
 async def document(served: Served, query: str = "") -> Any:
@@ -91,34 +83,35 @@ async def bound(served: Served, name: str, *asks: tuple[int, int], node: str = "
 
 
 def test_nodes_stand_in_the_order_of_their_numbers() -> None:
-    found = overview(node("n-10"), node("n-9"), node("m"))
-
-    assert names(found) == ["m", "n-9", "n-10"]
+    assert names(node("n-10"), node("n-9"), node("m")) == ["m", "n-9", "n-10"]
 
 
 def test_sums_are_those_of_the_nodes_there_are() -> None:
-    found = overview(node("a", gpus=4), node("b", gpus=8), node("c", model="A100"))
-    found.put("a", node("a", gpus=2))
-    found.put("c", None)
+    lines: dict[str, NodeLine] = {}
+    first = (node("a", gpus=4), node("b", gpus=8), node("c", model="A100"))
+    at_once(refresh(lines, {one.name: one for one in first}))
+    at_once(refresh(lines, {"a": node("a", gpus=2), "b": first[1]}))
 
-    assert found.models == {"Tesla T4": Amounts(10, 10, 0, 0, 160 * GIB, 0)}
-    assert sums(found)["totals"]["gpus"] == 10
-    assert names(found) == ["a", "b"]
+    found, shown = at_once(survey(tuple(lines.values()), Wanted()))
+    amounts = {**NOTHING, "gpus": 10, "gpus_free": 10, "memory_bytes": 160 * GIB}
+    assert found["models"] == [{"model": "Tesla T4", "nodes": 2, **amounts}]
+    assert found["totals"] == {"nodes": 2, "pods": 0, "models": 1, **amounts}
+    assert [line.node.name for line in shown] == ["a", "b"]
 
 
 def test_a_page_beyond_the_last_is_the_last() -> None:
-    found = overview(*(node(f"n-{number}", gpus=1) for number in range(7)))
+    nodes = [node(f"n-{number}", gpus=1) for number in range(7)]
 
-    lines, place = page_of(found, page=99, per_page=3)
+    found, lines = page_of(*nodes, page=99, per_page=3)
 
-    assert place == {"page": 3, "pages": 3, "matches": 7}
+    assert (found["page"], found["pages"], found["matches"]) == (3, 3, 7)
     assert [line.node.name for line in lines] == ["n-6"]
 
 
 def test_nothing_that_matches_is_one_empty_page() -> None:
-    found = page_of(overview(node("a")), search="nowhere")
+    found, lines = page_of(node("a"), search="nowhere")
 
-    assert found == ([], {"matches": 0, "page": 1, "pages": 1})
+    assert (found["matches"], found["page"], found["pages"], lines) == (0, 1, 1, [])
 
 
 def test_nodes_without_gpus_are_not_shown_unless_something_is_wrong_with_them() -> None:
@@ -126,10 +119,11 @@ def test_nodes_without_gpus_are_not_shown_unless_something_is_wrong_with_them() 
     state.node(NodeSaid("plain"))
     state.node(NodeSaid("odd", "what is this"))
 
-    found = overview(*state.nodes.values())
+    lines: dict[str, NodeLine] = {}
+    at_once(refresh(lines, state.nodes))
 
-    assert names(found) == ["odd"]
-    assert names(found, state="trouble") == ["odd"]
+    assert lines.keys() == {"odd"}
+    assert names(*state.nodes.values(), state="trouble") == ["odd"]
 
 
 async def test_a_node_shows_what_is_promised_of_each_gpu_and_to_whom(served: Served) -> None:
@@ -184,12 +178,13 @@ def test_of_a_closed_gpu_what_is_held_counts_and_not_what_is_closed() -> None:
     state = ClusterState()
     state.node(NodeSaid("c", text))
 
-    first, second = gpu_lines(state.nodes["c"])
+    first, second = gpu_rows(state.nodes["c"])
 
-    assert first.gpu.uuid == GpuUUID("GPU-c-0")
-    assert (first.closed, first.cores_granted, first.memory_granted) == (True, 0, 0)
-    assert not second.closed
-    assert line_of(state.nodes["c"]).total == Amounts(2, 1, 1, 0, 32 * GIB, 0)
+    assert (first["uuid"], first["healthy"]) == ("GPU-c-0", False)
+    assert (first["cores_granted_percent"], first["memory_granted_bytes"]) == (0, 0)
+    assert second["healthy"]
+    amounts = {"gpus": 2, "gpus_free": 1, "gpus_closed": 1, "memory_bytes": 32 * GIB}
+    assert line_of(state.nodes["c"]).total == NOTHING | amounts
 
 
 async def test_a_pod_that_waits_is_shown_with_its_reasons_until_it_is_gone(served: Served) -> None:
@@ -241,7 +236,7 @@ def test_of_many_who_wait_the_newest_are_told_and_all_counted() -> None:
 
 
 async def test_quotas_are_shown_with_what_is_used(api: Any) -> None:
-    known = Known(read_quotas('{"default": {"quota": {"T4": 2}}}'), read=True)
+    known = Known(read_quotas('{"default": {"quota": {"T4": 2}}}'))
     item = node_object("a")
     item["metadata"]["labels"] = {"gaia.tencent.com/gpu-model": "T4", "gpu-model": "T4"}
     await api.create("nodes", item)
@@ -269,21 +264,20 @@ async def test_an_answer_is_a_page_whatever_the_size_of_the_cluster(served: Serv
     assert len(body) < 250_000
 
 
-async def test_a_node_that_has_not_changed_is_not_looked_at_again(served: Served) -> None:
-    pages = OverviewPages(served.extender, "")
-    at_once(pages._follow())
-    before = dict(pages._overview.lines)
-    await bound(served, "p", (30, 4), node="b")
+def test_a_node_that_has_not_changed_is_not_summed_up_again() -> None:
+    first, second = node("a"), node("b")
+    lines: dict[str, NodeLine] = {}
+    at_once(refresh(lines, {"a": first, "b": second}))
+    before = dict(lines)
 
-    at_once(pages._follow())
+    at_once(refresh(lines, {"a": first, "b": node("b")}))
 
-    after = pages._overview.lines
-    assert after["a"] is before["a"]
-    assert after["b"] is not before["b"]
+    assert lines["a"] is before["a"]
+    assert lines["b"] is not before["b"]
 
 
 MEANINGLESS = (
-    "page=0", "page=-1", "page=x", "page=99999999999999999999", "page=%00", "page=1e3",
+    "page=0", "page=-1", "page=x", "page=99999999999999999999", "page=%00",
     "page=\u0663", "per_page=0", "per_page=101", "sort=cores", "sort=", "search=" + "x" * 254,
     "state=full", "state=", "other=1", "Search=a",
 )  # fmt: skip
@@ -378,4 +372,4 @@ async def test_every_field_is_documented_and_every_documented_field_is_there(
         assert one.keys() <= SCHEMA["properties"].keys()
         for name, rows in (("gpu", one["gpus"]), ("container", one["containers"])):
             assert all(row.keys() <= SCHEMA["$defs"][name]["properties"].keys() for row in rows)
-    assert tables("parameter") == [set(FIELDS)]
+    assert tables("parameter") == [set(Wanted.__struct_fields__)]

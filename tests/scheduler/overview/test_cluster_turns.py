@@ -19,8 +19,8 @@ from gpumanager.ids import PodUID
 from gpumanager.kube.access import Access
 from gpumanager.kube.client import KubeClient
 from gpumanager.kube.pod import read_pod
-from gpumanager.scheduler.cluster_document import PODS, QUOTAS
-from gpumanager.scheduler.cluster_pages import LOOKED_AT_ONCE, OverviewPages
+from gpumanager.scheduler.cluster_document import LOOKED_AT_ONCE, PODS, QUOTAS
+from gpumanager.scheduler.cluster_pages import OverviewPages
 from gpumanager.scheduler.extender.explain import Explanation
 from gpumanager.scheduler.extender.service import Extender
 from gpumanager.scheduler.node import NodeSaid
@@ -54,7 +54,7 @@ def hold(state: ClusterState, name: str, node: str, cores: int = 1) -> None:
 def extender(quotas: int = 0) -> Extender:
     """One that has read everything; its state is put there by who asks for it."""
     limits = {f"team-{number:05d}": NamespaceQuota({"T4": 8}) for number in range(quotas)}
-    known = Known(limits, read=True)
+    known = Known(limits)
     found = Extender(KubeClient(Access("http://127.0.0.1:1")), rules=QuotaRules(lambda: known))
     found.nodes.listed.set()
     found.pods.listed.set()
@@ -171,7 +171,7 @@ def test_the_first_look_is_in_many_pieces_and_the_next_in_few() -> None:
     third = pieces(pages, {})
 
     assert len(first) > 600 // LOOKED_AT_ONCE
-    assert len(third) == len(second) + 2 < 20
+    assert len(third) == len(second) + 1 < 20
 
 
 def test_who_gives_up_leaves_the_rest_to_who_comes_next() -> None:
@@ -229,12 +229,9 @@ def do(state: ClusterState, what: str, subject: Any) -> None:
             state.pod_gone(PodUID(f"p-{subject}"))
 
 
-@given(st.lists(STEP, max_size=40), st.sampled_from([1, 3, 1000]))
-def test_who_looks_often_sees_what_who_looks_first_sees(
-    steps: list[tuple[str, Any]], log: int
-) -> None:
+@given(st.lists(STEP, max_size=40))
+def test_who_looks_often_sees_what_who_looks_first_sees(steps: list[tuple[str, Any]]) -> None:
     found = extender()
-    found.state = ClusterState(log=log, observer=found.rules)
     often = pages_of(found)
     for what, subject in steps:
         if what == "look":

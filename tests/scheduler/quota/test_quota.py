@@ -8,17 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.scheduler.quota.limits import (
-    Forbidden,
     NamespaceQuota,
     NodeClass,
     NodeClasses,
     QuotaUnreadable,
-    Usage,
-    admits,
     read_config_map,
     read_quotas,
     why_never_fits,
 )
+from gpumanager.scheduler.quota.rules import Usage, admits, count
+from gpumanager.scheduler.scoring.unschedulable_reasons import Unfit
 
 M40 = NodeClass(frozenset({"M40"}), "public")
 A100 = NodeClass(frozenset({"A100", "NVIDIA-A100-SXM4-80GB"}), "private")
@@ -27,7 +26,7 @@ QUOTAS = read_quotas('{"research": {"quota": {"M40": 2, "A100": 1}, "pool": ["pu
 
 def used(cores: int, node: NodeClass = M40, namespace: str = "research") -> Usage:
     usage = Usage()
-    usage.add(namespace, node, cores)
+    count(usage, namespace, node, cores)
     return usage
 
 
@@ -39,10 +38,11 @@ def test_a_namespace_may_use_as_many_gpus_of_a_model_as_it_has() -> None:
 def test_a_namespace_that_would_use_more_is_told_how_much_it_has() -> None:
     found = admits(QUOTAS, "research", 40, M40, used(170))
 
-    assert found == Forbidden(
+    assert found == Unfit(
         "node(s) exceeded the GPU quota of namespace research "
         "(requested: M40=0.4, used: M40=1.7, limited: M40=2)",
         "it has M40",
+        final=True,
     )
 
 
@@ -57,16 +57,20 @@ def test_a_namespace_that_is_not_named_has_no_limit() -> None:
 def test_a_model_that_is_not_named_may_not_be_used() -> None:
     found = admits(QUOTAS, "research", 30, NodeClass(frozenset({"T4"}), "public"), Usage())
 
-    assert found == Forbidden(
-        "node(s) didn't have a GPU model that namespace research may use (A100, M40)", "it has T4"
+    assert found == Unfit(
+        "node(s) didn't have a GPU model that namespace research may use (A100, M40)",
+        "it has T4",
+        final=True,
     )
 
 
 def test_a_node_of_another_pool_may_not_be_used() -> None:
     found = admits(QUOTAS, "research", 30, A100, Usage())
 
-    assert found == Forbidden(
-        "node(s) didn't match the GPU pools of namespace research (public)", "its pool is 'private'"
+    assert found == Unfit(
+        "node(s) didn't match the GPU pools of namespace research (public)",
+        "its pool is 'private'",
+        final=True,
     )
 
 
@@ -148,28 +152,26 @@ def test_whoever_comes_and_goes_nobody_ever_has_more_than_the_quota(
     there: list[tuple[str, NodeClass, int]] = []
     for (namespace, cores), goes in history:
         if goes and there:
-            usage.add(*there.pop())
+            count(usage, *there.pop())
         elif admits(QUOTAS, namespace, cores, M40, usage) is None:
-            usage.add(namespace, M40, cores)
+            count(usage, namespace, M40, cores)
             there.append((namespace, M40, -cores))
 
         held = -sum(cores for name, _, cores in there if name == "research")
-        assert usage.of("research", "M40") == held <= 200
+        assert usage["research", "M40"] == held <= 200
 
 
 def test_the_originals_config_map_is_read() -> None:
     text = '{"foo":{"quota":{"M40":8},"pool":["public"]}}'
 
-    quotas = read_config_map({"data": {"gpu_quota": text}})
+    quotas = read_config_map({"metadata": PLACE, "data": {"gpu_quota": text}})
 
     assert quotas == {"foo": NamespaceQuota({"M40": 8}, frozenset({"public"}))}
 
 
-@pytest.mark.parametrize(
-    "item", [{}, {"data": None}, {"data": {}}, {"data": {"gpu_quota": " "}}, None], ids=str
-)
-def test_without_its_key_nobody_has_a_limit(item: Any) -> None:
-    assert read_config_map(item) == {}
+@pytest.mark.parametrize("more", [{}, {"data": {}}, {"data": {"gpu_quota": " "}}], ids=str)
+def test_without_its_key_nobody_has_a_limit(more: Any) -> None:
+    assert read_config_map({"metadata": PLACE, **more}) == {}
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,18 @@ from gpumanager.names import ANNOTATION_ROOM_FOUND, VCORE
 from gpumanager.scheduler.extender.requeue import FIRST_REQUEUE_SECONDS
 from gpumanager.scheduler.node import Holder
 from gpumanager.scheduler.quota.keeper import QuotaEvents, QuotaKeeper
-from gpumanager.scheduler.quota.limits import NodeClass, Quotas, Usage, read_quotas
-from gpumanager.scheduler.quota.rules import Known, QuotaCheck, QuotaCollector, QuotaRules, cores_of
-from gpumanager.sim.clock import ManualClock
+from gpumanager.scheduler.quota.limits import NodeClass, Quotas, read_quotas
+from gpumanager.scheduler.quota.rules import (
+    Known,
+    QuotaCollector,
+    QuotaRules,
+    Usage,
+    cores_of,
+    count,
+)
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.cluster.patch import MERGE
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from gpumanager.sim.in_memory import ManualClock
 from tests.kube.kube_clients import client_of
 from tests.scheduler.extender.test_bind_histories import NODES, STEPS, History
 from tests.scheduler.scheduler_world import ask, node_object, pod, pod_object
@@ -58,7 +64,7 @@ class Ruled:
     async def write(self, text: str) -> None:
         """Somebody changes the ConfigMap, and the extender has heard of it."""
         before = self.keeper.known()
-        await self._api.change(QUOTA, MERGE, {"data": {"gpu_quota": text}})
+        await self._api.change(QUOTA, {"data": {"gpu_quota": text}})
         await until(lambda: self.keeper.known() != before)
 
     async def pod(self, name: str, *asks: tuple[int, int], **more: Any) -> Any:
@@ -201,7 +207,7 @@ async def test_nodes_of_other_models_and_pools_are_refused_for_what_they_are(
     for name, labels in (("a", {"tkestack.io/gpu-pool": "public"}), ("b", {})):
         key = Key("nodes", "", name)
         cleared = dict.fromkeys(LABELS, None)
-        await cluster.change(key, MERGE, {"metadata": {"labels": {**cleared, **labels}}})
+        await cluster.change(key, {"metadata": {"labels": {**cleared, **labels}}})
 
     async with ruled(cluster) as extender:
         fitting, never = await extender.filtered(await extender.pod("p", (30, 4)))
@@ -219,7 +225,7 @@ async def test_what_a_node_is_called_now_counts_for_who_is_there_already(one: Ru
     assert (await one.filtered(pod))[0] == []
 
     labels = {"metadata": {"labels": {"tkestack.io/gpu-model": "A100"}}}
-    await one.served.api.change(Key("nodes", "", "a"), MERGE, labels)
+    await one.served.api.change(Key("nodes", "", "a"), labels)
     nodes = one.served.extender.state.nodes
     await until(lambda: "A100" in nodes["a"].kind.models)
 
@@ -292,7 +298,7 @@ async def test_metrics_tell_what_there_is_and_what_is_used(one: Ruled) -> None:
 
 
 async def test_before_quotas_are_read_nothing_is_answered(api: SimulatedApiServer) -> None:
-    known = [Known({}, read=True)]
+    known = [Known({})]
     rules = QuotaRules(lambda: known[0])
     async with serving(api, rules=rules) as served:
         known[0] = Known()
@@ -327,7 +333,7 @@ steps = st.tuples(
 
 @given(st.lists(steps, max_size=60))
 def test_use_is_the_sum_of_what_is_held(history: list[tuple[str, NodeClass, str, int]]) -> None:
-    rules = QuotaRules(lambda: Known({}, read=True))
+    rules = QuotaRules(lambda: Known({}))
     there: dict[tuple[str, str], tuple[NodeClass, int]] = {}
     for node, kind, uid, cores in history:
         if cores:
@@ -339,20 +345,20 @@ def test_use_is_the_sum_of_what_is_held(history: list[tuple[str, NodeClass, str,
             there.pop((node, uid), None)
 
         again = Usage()
-        for one, count in there.values():
-            again.add("n", one, count)
+        for one, amount in there.values():
+            count(again, "n", one, amount)
         assert rules.usage == again
 
 
 def test_looking_leaves_the_books_as_they_were() -> None:
-    rules = QuotaRules(lambda: Known(read_quotas(ONE), read=True))
+    rules = QuotaRules(lambda: Known(read_quotas(ONE)))
     kind, asked = NodeClass(frozenset({"T4"})), pod("p", (60, 4))
     rules.held("a", kind, asked.uid, Holder(ask((60, 4)), None, "default"))
     check = rules.permits(asked, ask((60, 4)))
     assert check is not None
 
     assert check(kind) is None
-    assert rules.usage.of("default", "T4") == 60
+    assert rules.usage["default", "T4"] == 60
 
 
 class QuotaHistory(History):
@@ -364,11 +370,11 @@ class QuotaHistory(History):
     def start(self) -> None:
         for name in NODES:
             labels = {"metadata": {"labels": LABELS}}
-            self.objects.patch(Key("nodes", "", name), MERGE, labels)
+            self.objects.patch(Key("nodes", "", name), labels)
         super().start()
 
-    def rules(self) -> QuotaCheck:
-        return QuotaRules(lambda: Known(self.quotas, read=True))
+    def rules(self) -> QuotaRules:
+        return QuotaRules(lambda: Known(self.quotas))
 
     def wrong(self) -> list[str]:
         cores = sum(_cores(one) for one in self.objects.list("pods") if _is_there(one))

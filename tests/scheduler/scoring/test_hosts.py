@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import node_resources
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.host_resources import (
-    BOUNDLESS,
-    NO_RESOURCES,
-    HostResources,
-    HostUsage,
-)
+from gpumanager.scheduler.scoring.pod_shape import BOUNDLESS, NO_RESOURCES, HostResources
 from gpumanager.scheduler.state import ClusterState
 from tests.scheduler.scheduler_world import node_object, pod
 
@@ -131,14 +126,16 @@ STEP = st.tuples(st.sampled_from("pqr"), st.sampled_from("ab"), st.integers(0, 4
 
 @given(st.lists(STEP, max_size=30))
 def test_sums_are_those_of_the_pods_there_are(steps: list[tuple[str, str, int, bool]]) -> None:
-    loads, there = HostUsage(), dict[str, tuple[str, int]]()
+    state, there = ClusterState(), dict[str, tuple[str, int]]()
+    for name in "ab":
+        state.node(read_node(node_object(name, cpus=64)))
     for name, node, cpu, ends in steps:
         if ends:
-            loads.gone(PodUID(name))
+            state.pod_gone(PodUID(f"uid-{name}"))
             there.pop(name, None)
         else:
-            loads.put(PodUID(name), node, HostResources(cpu, 2 * cpu))
+            state.pod(pod(name, cpus=cpu, node=node), node)
             there[name] = node, cpu
         for one in "ab":
             total = sum(cpu for node, cpu in there.values() if node == one)
-            assert loads.on(one) == HostResources(total, 2 * total)
+            assert state.nodes[one].load == HostResources(1000 * total, 4096 * total)

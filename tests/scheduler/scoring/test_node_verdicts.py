@@ -117,7 +117,7 @@ def test_what_others_hold_for_now_is_no_reason_for_ever() -> None:
     island = linked("a", (0, 1), (2, 3))
     taken = pod("p", (100, 0), node="a", vcuda_plan=plan(app_0=["GPU-a-0"]))
     other = pod("q", (100, 0), node="a", vcuda_plan=plan(app_0=["GPU-a-3"]))
-    holders = {one.uid: holder for one in (taken, other) if (holder := holder_of(island, one))}
+    holders = {one.uid: holder_of(ask((100, 0)), island, one) for one in (taken, other)}
 
     why = refused(island.with_holders(holders), (200, 0), vcuda_policy="topology=strict")
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from gpumanager.ids import PodUID
 from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.node import read_node
-from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen, preempt
+from gpumanager.scheduler.scoring.preemption import TRIED, Victims, chosen, fits_without
 from gpumanager.scheduler.state import ClusterState
-from gpumanager.scheduler.watching import ObjectStore, namespace_of
 from gpumanager.sim.cluster.objects import Key
 from tests.scheduler.overview.test_cluster_page import at_once
 from tests.scheduler.scheduler_world import ask, node_object, plan, pod_object, view
@@ -101,7 +100,7 @@ def test_who_goes_besides_is_needed_unimportant_and_not_protected(
 
     def fits(extra: Collection[int]) -> bool:
         gone = uids("a", *named, *extra)
-        return bool(preempt(state, wanted, {"a": gone}))
+        return fits_without(state, wanted, "a", gone)
 
     found = victims(state, wanting(cores, priority), {"a": uids("a", *named)}, cores)
 
@@ -172,26 +171,6 @@ def test_few_nodes_are_tried() -> None:
 
 def budget(name: str, namespace: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": namespace}}
-
-
-def test_a_namespace_is_protected_while_it_has_a_budget() -> None:
-    budgets = ObjectStore("", namespace_of)
-
-    def protected() -> set[str]:
-        return set(budgets.known.values())
-
-    for name in ("a", "b", "a"):
-        budgets.put(budget(name, "team"))
-    kept = {"team/a", "team/b"}
-    budgets.put(budget("c", "other"))
-
-    budgets.remove(budget("a", "team"))
-    budgets.remove(budget("a", "team"))
-    assert protected() == {"team", "other"}
-    budgets.only(kept)
-    assert protected() == {"team"}
-    budgets.only(set())
-    assert protected() == set()
 
 
 async def test_kube_scheduler_is_told_of_more_victims_unless_a_budget_protects_them(

@@ -9,7 +9,6 @@ from typing import Any
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.nodes import NodeKind
-from gpumanager.scheduler.webhook.review import Operation
 from gpumanager.units import GIB, Bytes
 
 
@@ -69,20 +68,21 @@ def response(body: bytes) -> Any:
     return found
 
 
-def applied(made: Any, steps: Iterable[Operation]) -> Any:
+def applied(made: Any, steps: Iterable[Any]) -> Any:
     """The pod after the patch, by RFC 6902; raises KeyError where it does not fit the pod."""
     changed = copy.deepcopy(made)
-    for step in (one.as_json() for one in steps):
+    for step in steps:
         *way, last = [
             word.replace("~1", "/").replace("~0", "~") for word in step["path"][1:].split("/")
         ]
         target = changed
         for word in way:
             target = target[int(word)] if isinstance(target, list) else target[word]
+        key = int(last) if isinstance(target, list) else last
         if step["op"] == "remove":
-            del target[last]
+            del target[key]
         else:
-            target[last] = copy.deepcopy(step["value"])
+            target[key] = copy.deepcopy(step["value"])
     return changed
 
 

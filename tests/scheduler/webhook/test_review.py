@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from gpumanager.scheduler.webhook.review import (
     LONGEST_WARNING,
     Decision,
-    Operation,
     Review,
     ReviewUnreadable,
     decide_safely,
+    differences,
     encode_response,
     read_review,
 )
-from tests.scheduler.webhook.review_texts import container, pod, response, review
+from tests.scheduler.webhook.review_texts import applied, container, pod, response, review
 
-STEP = Operation("add", "/spec/schedulerName", "gpu-scheduler", "for people only")
+STEP = {"op": "add", "path": "/spec/schedulerName", "value": "gpu-scheduler"}
 
 
 def answered(asked: Any, decision: Decision | Exception, *, fail_open: bool = True) -> Any:
@@ -45,11 +45,11 @@ def test_a_review_is_answered_in_the_version_it_was_sent_in(version: str) -> Non
     }
 
 
-def test_a_patch_is_sent_as_a_json_patch_without_our_notes() -> None:
+def test_a_patch_is_sent_as_a_json_patch() -> None:
     found = answered(review(pod()), Decision(patch=[STEP]))
 
     assert found["patchType"] == "JSONPatch"
-    assert found["patch"] == [{"op": "add", "path": STEP.path, "value": "gpu-scheduler"}]
+    assert found["patch"] == [STEP]
 
 
 def test_a_refusal_says_everything_that_is_wrong_and_changes_nothing() -> None:
@@ -136,6 +136,13 @@ leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 trees = st.recursive(
     leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner)
 )
+
+
+@given(trees, trees)
+def test_the_patch_leads_from_one_object_to_the_other(before: Any, after: Any) -> None:
+    found = applied({"a": before}, differences({"a": before}, {"a": after}))
+
+    assert found == {"a": after}
 
 
 @given(trees, st.sampled_from(["apiVersion", "kind", "request", "uid", "object", "operation"]))

@@ -1,7 +1,6 @@
 """What docs/webhook.md tells to install fits what is served, and works at a real API server."""
 
 import asyncio
-import base64
 import secrets
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -14,14 +13,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.certificates.keeper import Keeper
-from gpumanager.scheduler.certificates.sources import (
-    REGISTRATION,
-    SIGNING,
-    Named,
-    OwnCertificate,
-    RequestedCertificate,
-)
-from gpumanager.scheduler.certificates.x509 import CertificateTrouble, issue, make_authority
+from gpumanager.scheduler.certificates.own_ca import REGISTRATION, OwnCertificate
 from gpumanager.scheduler.webhook.nodes import KnownNodes
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy
 from gpumanager.scheduler.webhook.service import MUTATE, VALIDATE, VALIDATE_CLAIMS, Webhook
@@ -98,7 +90,7 @@ async def world() -> AsyncIterator[RealWorld]:
     roles = [one for one in manifests(PAGE) if one["kind"].endswith("Role")]
     webhook = await account(access, name, roles, made)
     one = RealWorld(api, webhook, name)
-    secret = Named("kube-system", name)
+    secret = ("kube-system", name)
     source = OwnCertificate(webhook, secret, ("localhost",), [name])
     keeper = Keeper(source)
     await keeper.refresh()
@@ -161,27 +153,6 @@ async def test_a_real_api_server_keeps_other_pods_to_itself(world: RealWorld) ->
         assert (await world.pod(one))["spec"]["schedulerName"] == "default-scheduler"
 
 
-async def test_a_real_api_server_takes_our_signing_request_and_hands_out_what_is_signed(
-    world: RealWorld,
-) -> None:
-    source = RequestedCertificate(world.webhook, "example.com/webhooks", ("localhost",))
-    now = datetime.now(UTC)
-    with pytest.raises(CertificateTrouble, match="kubectl certificate approve") as caught:
-        await source.fetch(now)
-    name = str(caught.value).rpartition(" ")[2]
-    authority = make_authority(now, timedelta(days=1))
-    certificate = issue(authority, ("localhost",), now, timedelta(hours=1)).certificate
-    approved = {"type": "Approved", "status": "True", "reason": "Test", "message": "by a test"}
-    await world.api.patch(f"{SIGNING}/{name}/approval", {"status": {"conditions": [approved]}})
-    signed = base64.b64encode(certificate).decode()
-    await world.api.patch(f"{SIGNING}/{name}/status", {"status": {"certificate": signed}})
-
-    identity = await source.fetch(now)
-
-    assert identity.certificate == certificate
-    await world.api.delete(f"{SIGNING}/{name}", {})
-
-
 async def test_a_real_api_server_lets_us_look_at_its_nodes(world: RealWorld) -> None:
     node = {"metadata": {"name": world.name, "annotations": inventory(node_topology(80))}}
     await world.api.create("/api/v1/nodes", node)
@@ -196,7 +167,7 @@ async def test_a_real_api_server_lets_us_look_at_its_nodes(world: RealWorld) -> 
 async def test_a_real_api_server_keeps_two_replicas_from_making_two_certificates(
     world: RealWorld,
 ) -> None:
-    secret = Named("kube-system", world.name)
+    secret = ("kube-system", world.name)
     await world.api.delete(f"/api/v1/namespaces/kube-system/secrets/{world.name}", {})
     now = datetime.now(UTC)
     replicas = [

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from gpumanager.sim.claims.extended import extended_claim, extended_resources
-from gpumanager.sim.claims.scheduler import PodScheduled, PodUnschedulable, schedule
-from gpumanager.sim.claims.slices import read_slice
+import pytest
+
+from gpumanager.sim.claims.allocator import CannotSchedule
+from gpumanager.sim.claims.extended import extended_claim
+from gpumanager.sim.claims.scheduler import PodScheduled, schedule
 from tests.sim.claims.claim_objects import device_class, eight, node
 
 RESOURCE = "example.com/gpu"
-NOW = "2026-11-23T08:00:00Z"
 
 
 def backed(name: str = "whole", resource: str = RESOURCE) -> dict[str, Any]:
@@ -41,10 +42,13 @@ def asking(*apps: int, inits: tuple[int, ...] = (), sidecars: tuple[int, ...] = 
 
 def made(pod: Any) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Devices of each request, and the requests of each container."""
-    claim, mappings = extended_claim(pod, extended_resources(pod, [backed()]), "abcde")
+    found = extended_claim(pod, [backed()])
+    assert found is not None
+    claim, status = found
+    rows = status["extendedResourceClaimStatus"]["requestMappings"]
     return (
         {one["name"]: one["exactly"]["count"] for one in claim["spec"]["devices"]["requests"]},
-        [(row["containerName"], row["requestName"]) for row in mappings],
+        [(row["containerName"], row["requestName"]) for row in rows],
     )
 
 
@@ -93,22 +97,24 @@ def test_a_class_is_a_resource_by_its_name_and_by_what_it_says() -> None:
         "example.com/other": 1,
     }
 
-    found = extended_resources(pod, [device_class("gpu"), backed()])
+    found = extended_claim(pod, [device_class("gpu"), backed()])
 
-    assert found == {"deviceclass.resource.kubernetes.io/gpu": "gpu", RESOURCE: "whole"}
+    assert found is not None
+    requests = found[0]["spec"]["devices"]["requests"]
+    assert [one["exactly"]["deviceClassName"] for one in requests] == ["gpu", "whole"]
 
 
-def scheduled(pod: Any) -> PodScheduled | PodUnschedulable:
-    devices = {"n": read_slice(eight("n"))}
-    return schedule(pod, [node()], [], [backed()], devices, now=NOW, suffix=lambda: "abcde")
+def scheduled(pod: Any) -> PodScheduled:
+    devices = {"n": eight("n")["spec"]["devices"]}
+    return schedule(pod, [node()], [], [backed()], devices)
 
 
 def test_the_claim_is_made_allocated_and_told_in_the_pod_s_status() -> None:
     found = scheduled(asking(2))
 
-    assert isinstance(found, PodScheduled)
     (claim,) = found.claims
-    assert claim["metadata"]["name"] == "p-extended-resources-abcde"
+    name = claim["metadata"]["name"]
+    assert name.startswith("p-extended-resources-")
     assert claim["metadata"]["annotations"] == {
         "resource.kubernetes.io/extended-resource-claim": "true"
     }
@@ -127,12 +133,11 @@ def test_the_claim_is_made_allocated_and_told_in_the_pod_s_status() -> None:
                 "requestName": "container-0-request-1",
             }
         ],
-        "resourceClaimName": "p-extended-resources-abcde",
+        "resourceClaimName": name,
     }
     assert found.node == "n"
 
 
 def test_more_than_a_node_has_waits() -> None:
-    found = scheduled(asking(9))
-
-    assert found == PodUnschedulable("0/1 nodes are available: cannot allocate all claims")
+    with pytest.raises(CannotSchedule, match="0/1 nodes are available: cannot allocate all claims"):
+        scheduled(asking(9))

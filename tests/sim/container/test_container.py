@@ -20,7 +20,7 @@ from gpumanager.sim.container.process import (
     namespaces_available,
     start_container,
 )
-from gpumanager.sim.container.values import BindMount, ContainerSpec, read_spec, write_spec
+from gpumanager.sim.container.values import BindMount, ContainerSpec
 from tests.waiting import has_ended, until
 
 PARENT = Path(__file__).with_name("programs") / "start_and_wait.py"
@@ -75,7 +75,7 @@ def listing(*folders: str) -> set[str]:
 
 async def outcome(place: Path, wanted: ContainerSpec) -> tuple[int, list[str]]:
     lines: list[str] = []
-    container = await start_container(wanted, place / "spec.json", lines.append)
+    container = await start_container(wanted, lines.append)
     try:
         async with asyncio.timeout(120):
             return await container.wait(), lines
@@ -173,7 +173,7 @@ async def test_a_mount_of_nothing_is_a_clear_error(place: Path) -> None:
     wanted = ContainerSpec(("true",), ENVIRONMENT, None, (), (BindMount("/no/such", "/mnt/x"),))
 
     with pytest.raises(ContainerNotStarted, match="the host has no /no/such to be mounted"):
-        await start_container(wanted, place / "spec.json", print)
+        await start_container(wanted, print)
 
 
 async def test_a_signal_is_told_as_shells_tell_it(place: Path) -> None:
@@ -211,9 +211,9 @@ async def test_two_containers_never_share_a_namespace_even_one_after_the_other(
     place: Path,
 ) -> None:
     kept: list[ContainerProcess] = []
-    for number in range(5):
+    for _ in range(5):
         wanted = shell(place, "true")
-        kept.append(await start_container(wanted, place / f"{number}.json", print))
+        kept.append(await start_container(wanted, print))
         await kept[-1].wait()
 
     assert len({container.mount_namespace for container in kept}) == 5
@@ -222,7 +222,7 @@ async def test_two_containers_never_share_a_namespace_even_one_after_the_other(
 
 
 async def test_a_container_that_is_killed_ends_at_once(place: Path) -> None:
-    container = await start_container(shell(place, "sleep 300"), place / "spec.json", print)
+    container = await start_container(shell(place, "sleep 300"), print)
 
     container.kill()
 
@@ -233,9 +233,9 @@ async def test_a_container_that_is_killed_ends_at_once(place: Path) -> None:
 
 async def test_a_container_dies_with_its_parent(place: Path) -> None:
     """The parent is killed; nobody is left to clean up after it."""
-    write_spec(shell(place, "echo started; exec sleep 300"), place / "in.json")
+    (place / "in.json").write_text(shell(place, "echo started; exec sleep 300").text())
     parent = await asyncio.create_subprocess_exec(
-        *(sys.executable, PARENT, place / "in.json", place / "out.json"),
+        *(sys.executable, PARENT, place / "in.json"),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(enter.__file__).parents[3])},
     )
@@ -254,9 +254,8 @@ def test_our_own_namespace_is_never_killed() -> None:
 
 def test_a_spec_survives_being_written_and_read(tmp_path: Path) -> None:
     wanted = spec(tmp_path, "a", "b", KEY="value")
-    write_spec(wanted, tmp_path / "spec.json")
 
-    assert read_spec(tmp_path / "spec.json") == wanted
+    assert ContainerSpec.read(wanted.text()) == wanted
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")

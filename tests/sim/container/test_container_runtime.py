@@ -44,7 +44,7 @@ async def test_a_running_container_leads_to_its_allocation_and_an_ended_one_to_n
     node: SimulatedNode, runtime: ContainerRuntime
 ) -> None:
     await node.admit(POD)
-    running = asyncio.create_task(node.run_admitted(POD))
+    running = asyncio.create_task(node.runner.run(POD))
     async with asyncio.timeout(120):
         while not (found := await runtime.list()):  # noqa: ASYNC110 - it is asked, as an agent asks
             await asyncio.sleep(0.01)

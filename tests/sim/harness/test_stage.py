@@ -13,10 +13,10 @@ import harness
 import pytest
 from harness import HarnessFailed, Tenant, agenda, play
 from harness.tenants import together
+from virtual_clock import virtual_clock
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.sim import host
-from gpumanager.sim.clock import virtual_clock
 from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machine import DriverBehaviour
 from tests.waiting import until

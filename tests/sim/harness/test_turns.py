@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from harness import Tenant, play
 from harness.tenants import Program, TenantGroup
+from virtual_clock import VirtualClock
 
 from gpumanager.limits.turns import AllocationTurns, Turns
-from gpumanager.sim.clock import VirtualClock
 from gpumanager.sim.container.process import namespaces_available
 
 MISSING = namespaces_available()

@@ -1,24 +1,26 @@
-"""The values of the kubelet's DRA manager: claims, their checkpoint, health, pods' rows."""
+"""The values of the kubelet's DRA manager: claims, their checkpoint, pods' rows."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
-from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
 from gpumanager.errors import InputError
 from gpumanager.kube.pod import ContainerKind
+from gpumanager.sim.in_memory import ManualTimer
 from gpumanager.sim.kubelet.dra.claims import (
-    ClaimBooks,
     ClaimKey,
     ClaimRefused,
     ClaimState,
-    HealthBooks,
     allocated_claim,
     checkpoint_text,
     read_checkpoint_text,
 )
+from gpumanager.sim.kubelet.dra.manager import DraManager
+from gpumanager.sim.kubelet.pods import SimulatedPodList
+from gpumanager.sim.kubelet.versions import KUBELET_1_37
 from gpumanager.sim.manifest.pods import (
     EXTENDED,
     ContainerClaim,
@@ -26,9 +28,9 @@ from gpumanager.sim.manifest.pods import (
     PodClaim,
     parse_pods,
 )
+from tests.contracts.dra.simulated_claims import MemoryApi
 
 DRIVER = "gpu.tencent.com"
-SECOND = 1_000_000_000
 KEY = ClaimKey("default", "claim")
 POD = Pod("default", "pod", (), uid="pod-uid", claims=(PodClaim("gpu", "claim"),))
 
@@ -92,21 +94,21 @@ def test_the_checkpoint_reads_back() -> None:
         device("gpu-0", "gpu", "gpu.tencent.com/share=1", share_id="share"),
         device("gpu-1"),
     )
-    books = ClaimBooks().put(state(*devices, pods=frozenset({"b", "a"}), prepared=True))
+    text = checkpoint_text([state(*devices, pods=frozenset({"b", "a"}), prepared=True)])
 
-    text = checkpoint_text(books)
-
-    assert read_checkpoint_text(text).rows == {KEY: state(*devices, pods=frozenset({"a", "b"}))}
+    assert [*read_checkpoint_text(text)] == [state(*devices, pods=frozenset({"a", "b"}))]
 
 
 def test_a_checkpoint_with_another_checksum_is_corrupted() -> None:
-    text = checkpoint_text(ClaimBooks().put(state()))
+    text = checkpoint_text([state()])
 
     with pytest.raises(ValueError, match="corrupted"):
-        read_checkpoint_text(text.replace("claim-uid", "other-uid"))
+        next(read_checkpoint_text(text.replace("claim-uid", "other-uid")))
 
 
-def test_devices_of_extended_resources_go_to_the_containers_that_the_scheduler_mapped() -> None:
+def test_devices_of_extended_resources_go_to_the_containers_that_the_scheduler_mapped(
+    tmp_path: Path,
+) -> None:
     (pod,) = parse_pods(
         json.dumps(
             {
@@ -128,13 +130,21 @@ def test_devices_of_extended_resources_go_to_the_containers_that_the_scheduler_m
         ),
         "test",
     )
-    books = ClaimBooks().put(state(device("gpu-0", "r", "kind=1")))
+    manager = DraManager(
+        tmp_path,
+        KUBELET_1_37,
+        api=MemoryApi(),
+        pods=SimulatedPodList,
+        timer=ManualTimer(),
+        sync_seconds=1,
+    )
+    manager.claims[KEY] = state(device("gpu-0", "r", "kind=1"))
     one, two = pod.containers
 
     assert pod.uid == "of-the-server"
     assert pod.claims == (PodClaim(EXTENDED, "claim"),)
-    assert books.cdi_ids(pod, one) == ()
-    assert books.cdi_ids(pod, two) == ("kind=1",)
+    assert manager.cdi_ids(pod, one) == ()
+    assert manager.cdi_ids(pod, two) == ("kind=1",)
 
 
 def test_a_pod_names_claims_and_the_status_those_from_templates() -> None:
@@ -189,29 +199,3 @@ def test_a_pod_whose_claims_are_wrong_is_refused(claims: str, why: str) -> None:
 
     with pytest.raises(InputError, match=why):
         parse_pods(text, "test")
-
-
-def report(device: str, health: int, message: str = "") -> health_pb.DeviceHealth:
-    return health_pb.DeviceHealth(
-        device=health_pb.DeviceIdentifier(pool_name="node", device_name=device),
-        health=health,  # type: ignore[arg-type]
-        message=message,
-    )
-
-
-def test_only_what_changed_is_told_and_a_device_that_is_left_out_keeps_its_health() -> None:
-    both = [report("gpu-0", health_pb.HEALTHY), report("gpu-1", health_pb.HEALTHY)]
-    books, first = HealthBooks().update(DRIVER, both, 0)
-    books, again = books.update(DRIVER, both, 5 * SECOND)
-    sick = [report("gpu-0", health_pb.UNHEALTHY, message="Xid 79")]
-    books, third = books.update(DRIVER, sick, 10 * SECOND)
-
-    assert first == {("node", "gpu-0"), ("node", "gpu-1")}
-    assert again == frozenset()
-    assert third == {("node", "gpu-0")}
-    assert books.get(DRIVER, ("node", "gpu-1"), 35 * SECOND).health == "Healthy"
-    books, gone = books.update(DRIVER, sick, 36 * SECOND)
-    assert gone == {("node", "gpu-1")}
-    assert books.get(DRIVER, ("node", "gpu-1"), 36 * SECOND).health == "Unknown"
-    found = books.get(DRIVER, ("node", "gpu-0"), 36 * SECOND)
-    assert (found.health, found.message) == ("Unhealthy", "Xid 79")

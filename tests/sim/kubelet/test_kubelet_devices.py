@@ -10,15 +10,12 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.kubelet.devices import (
     NONE,
-    Choice,
     DeviceBooks,
     Holding,
-    Unavailable,
-    begin,
-    finish,
-    leave,
+    pick,
+    some,
 )
-from gpumanager.sim.kubelet.pods import SimulatedPodList, requested, room_for
+from gpumanager.sim.kubelet.pods import SimulatedPodStatus, pod_json, requested, room_for
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 
 IDS = frozenset(f"d{number}" for number in range(12))
@@ -71,46 +68,23 @@ def test_a_pick_has_the_size_asked_and_only_devices_that_may_be_picked(
 ) -> None:
     reusable &= taken  # they are held by the pod's own init containers
     state = books().hold(Holding("u", "init", VCORE, frozenset(taken)))
-    choice = begin(state, VCORE, size, frozenset(reusable), Random(seed))
-    if isinstance(choice, Unavailable):
-        assert size > len(reusable) + len(IDS - taken)
+    reused, free = some(frozenset(reusable), size, Random(seed)), state.free(VCORE)
+    if size - len(reused) > len(free):
         return
 
-    picked = finish(choice, preferred, Random(seed))
+    picked = pick(size, reused, free, preferred, Random(seed))
 
     assert len(picked) == size
     assert picked <= (IDS - taken) | reusable
-    assert choice.reused <= picked
-    assert len(choice.reused) == min(size, len(reusable))
+    assert reused <= picked
+    assert len(reused) == min(size, len(reusable))
 
 
 @given(st.lists(st.sampled_from(sorted(IDS)), unique=True, min_size=3), st.integers(1, 3))
 def test_a_preference_of_free_devices_is_followed_in_its_order(
     preferred: list[str], size: int
 ) -> None:
-    choice = Choice(VCORE, size, NONE, IDS)
-
-    assert finish(choice, preferred, Random(1)) == frozenset(preferred[:size])
-
-
-def test_too_few_devices_are_refused_in_the_kubelets_words() -> None:
-    answer = begin(books(), VCORE, 13, NONE, Random(1))
-
-    assert str(answer) == (
-        "requested number of devices unavailable for tencent.com/vcuda-core. "
-        "Requested: 13, Available: 12"
-    )
-
-
-def test_what_an_init_container_held_can_be_reused_until_somebody_keeps_it() -> None:
-    held = Holding("u", "init", VCORE, frozenset({"d1", "d2"}))
-    kept = Holding("u", "side", VCORE, frozenset({"d1"}))
-
-    after_init = leave({}, container("init", ContainerKind.INIT), [held])
-    after_sidecar = leave(after_init, container("side", ContainerKind.SIDECAR), [kept])
-
-    assert after_init == {VCORE: {"d1", "d2"}}
-    assert after_sidecar == {VCORE: {"d2"}}
+    assert pick(size, NONE, IDS, preferred, Random(1)) == frozenset(preferred[:size])
 
 
 @pytest.mark.parametrize(
@@ -147,12 +121,12 @@ def test_a_node_without_room_says_so_in_the_kubelets_words() -> None:
     assert room_for(pod(container("a", cores=4)), [pod(container("b", cores=8))], books()) is None
 
 
-def test_the_list_of_pods_has_the_shape_of_the_api() -> None:
+def test_a_pod_has_the_shape_of_the_api() -> None:
     one = pod(
         container("i", ContainerKind.INIT), container("s", ContainerKind.SIDECAR), container("a")
     )
 
-    (item,) = SimulatedPodList().add(one).as_json()["items"]
+    item = pod_json(SimulatedPodStatus(one))
 
     assert item["metadata"]["uid"] == one.uid
     assert [row["name"] for row in item["spec"]["initContainers"]] == ["i", "s"]

@@ -8,6 +8,7 @@ from gpumanager.sim.container_runtime import CONTAINERD_1_6
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from gpumanager.units import GIB
+from tests.dra.node_of_claims import WaitingForNobody
 from tests.sim.node.test_node import container, pod
 from tests.waiting import until
 
@@ -17,13 +18,6 @@ pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
 ]
 FLAGS = {"device-plugin-cdi": "true"}
-
-
-class WaitingForNobody(SimulatedNode):
-    """Its agent may never register."""
-
-    async def start_agent(self) -> None:
-        await self.agent.start(self.kubelet.http.endpoint)
 
 
 async def test_shares_and_whole_gpus_come_by_cdi_and_are_held_all_the_same() -> None:
@@ -41,7 +35,7 @@ async def test_shares_and_whole_gpus_come_by_cdi_and_are_held_all_the_same() -> 
             await node.admit(one)
         answers = [await node.kubelet.prepare(one, one.containers[0]) for one in (share, whole)]
         files = sorted(path.name for path in node.disk.cdi[1].iterdir())
-        held, seen = [(await node.run_admitted(one))[0] for one in (share, whole)]
+        held, seen = [(await node.runner.run(one))[0] for one in (share, whole)]
 
     assert [(one.mounts, one.devices) for one in answers] == [((), ())] * 2
     names = [one.cdi_devices[0].partition("=")[2] for one in answers]

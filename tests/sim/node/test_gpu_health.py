@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from gpu_faults import FOREVER, SimulatedFaults
 
 from gpumanager.gpu.values import Gpu
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.faults import FOREVER, SimulatedFaults
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
@@ -33,7 +33,7 @@ async def node() -> AsyncIterator[SimulatedNode]:
 
 
 def faults(node: SimulatedNode) -> SimulatedFaults:
-    return node.gpus.faults
+    return SimulatedFaults(node.gpus)
 
 
 def gpus(node: SimulatedNode) -> tuple[Gpu, ...]:

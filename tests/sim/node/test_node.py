@@ -11,7 +11,7 @@ import pytest
 from gpumanager.gpu.values import Gpu
 from gpumanager.grants.journal_file import FILE_NAME, JournalFile
 from gpumanager.kube.pod import ContainerKind
-from gpumanager.limits.pages.region import read_usage
+from gpumanager.limits.pages.books import read_usage
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
@@ -115,7 +115,7 @@ async def test_the_simulated_gpus_own_books_agree_with_the_shims(watched: Watche
     hold = container("cuda-play", "hold", "--memory", "300MiB", "--seconds", "600")
     one = pod(hold)
     await watched.node.admit(one)
-    running = asyncio.create_task(watched.node.run_admitted(one))
+    running = asyncio.create_task(watched.node.runner.run(one))
     await until(lambda: watched.printed("holding"))
 
     (directory,) = (watched.node.disk.virtual / "alloc").glob("[!.]*")
@@ -133,7 +133,7 @@ async def test_memory_of_a_killed_process_is_there_again_within_a_second(
     script = "cuda-play hold --memory 900MiB --seconds 600 & echo child $!; wait; sleep 600"
     one = pod(container("sh", "-c", script))
     await watched.node.admit(one)
-    running = asyncio.create_task(watched.node.run_admitted(one))
+    running = asyncio.create_task(watched.node.runner.run(one))
     await until(lambda: watched.printed("holding"))
     (occupant,) = watched.node.gpus.processes()
     (directory,) = (watched.node.disk.virtual / "alloc").glob("[!.]*")
@@ -164,7 +164,7 @@ async def test_a_restarted_agent_finds_every_grant_and_containers_stay_limited(
     await node.admit(other := pod(container("true"), name="other"))
     mine = [row for row in node.kubelet.books.holdings if row.pod_uid == other.uid]
     assert not mine[0].ids & held[0].ids
-    (result,) = await node.run_admitted(one)
+    (result,) = await node.runner.run(one)
     assert result.exit_code == 0
     assert result.measured.memory_peak == GIB == CONTEXT + 4 * 230 * MIB
 
@@ -174,7 +174,7 @@ async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watche
     command = ("cuda-play", "launch", "--kernel", "2ms", "--seconds", "3", "--memory", "900MiB")
     one = pod(container(*command))
     await node.admit(one)
-    running = asyncio.create_task(node.run_admitted(one))
+    running = asyncio.create_task(node.runner.run(one))
     await until(lambda: watched.printed("holding"))
 
     with HostWatch() as host:

@@ -39,7 +39,7 @@ async def test_nothing_is_left_behind_of_a_node() -> None:
             (ContainerManifest("main", ContainerKind.APP, ("sleep", "60"), asks=asks),),
         )
         await node.admit(one)
-        running = asyncio.create_task(node.run_admitted(one))
+        running = asyncio.create_task(node.runner.run(one))
         await until(lambda: _processes_below(base) > 0)
 
     running.cancel()

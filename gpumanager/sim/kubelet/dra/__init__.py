@@ -1,6 +1,6 @@
 """The kubelet's side of claims: its DRA manager, over the driver's real sockets.
 
-    claims    claims, their devices and these's health, as values; the checkpoint
+    claims    claims and their devices as values; the checkpoint
     drivers   plugins and their instances: which one is called, when its ResourceSlices are deleted
     api       what the API server is asked and told
     manager   all of it together: prepare, unprepare, CDI devices, health in the status of pods

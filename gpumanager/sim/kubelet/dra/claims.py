@@ -1,31 +1,21 @@
-"""The DRA manager as values: claims, for whom and with which devices, and these's health. Pure.
+"""The DRA manager's values: claims, for whom and with which devices; and its checkpoint. Pure.
 
-Follows claiminfo.go, healthinfo.go, state/ and the decisions of manager.go in pkg/kubelet/cm/dra. A
-report of health is the complete list; a device that it leaves out keeps its health until that is
-too old, and then it is unknown.
+Follows claiminfo.go, state/ and the decisions of manager.go in pkg/kubelet/cm/dra.
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from gpumanager.dra.api import dra_v1_pb2 as pb
-from gpumanager.dra.api import drahealth_v1_pb2 as health_pb
 from gpumanager.errors import GpuManagerError
+from gpumanager.kube.claims import is_allocated, list_results
 from gpumanager.kube.errors import Object
-from gpumanager.sim.clock import NS
-from gpumanager.sim.manifest.pods import ContainerManifest, Pod, PodClaim
+from gpumanager.sim.manifest.pods import Pod, PodClaim
 
 API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
-RESEND: Final = 30 * NS
-"""How long a report of health holds."""
-UNKNOWN: Final = "Unknown"
-HEALTH: Final = {health_pb.HEALTHY: "Healthy", health_pb.UNHEALTHY: "Unhealthy"}
-
-DeviceKey = tuple[str, str]
-"""Pool and name."""
 
 
 class ClaimRefused(GpuManagerError):
@@ -71,7 +61,7 @@ class ClaimState:
 
 def allocated_claim(pod: Pod, row: PodClaim, claim: Object) -> ClaimState:
     """Return what a pod may have prepared; raises ClaimRefused."""
-    metadata, status = claim["metadata"], claim.get("status") or {}
+    metadata = claim["metadata"]
     name, uid = metadata["name"], metadata["uid"]
     owners = metadata.get("ownerReferences") or ()
     if row.template and not any(o.get("controller") and o["uid"] == pod.uid for o in owners):
@@ -79,92 +69,16 @@ def allocated_claim(pod: Pod, row: PodClaim, claim: Object) -> ClaimState:
             f"ResourceClaim {pod.namespace}/{name} was not created for Pod {pod.full_name} "
             "(Pod is not owner)"
         )
-    if pod.uid not in {one["uid"] for one in status.get("reservedFor") or ()}:
+    reserved = (claim.get("status") or {}).get("reservedFor") or ()
+    if pod.uid not in {one["uid"] for one in reserved}:
         who = f"pod {pod.name} ({pod.uid})"
         raise ClaimRefused(f"{who} is not allowed to use ResourceClaim {name} ({uid})")
-    if not status.get("allocation"):
+    if not is_allocated(claim):
         raise ClaimRefused(f"ResourceClaim {name}: not allocated")
-    results = (status["allocation"].get("devices") or {}).get("results") or ()
-    drivers = {result["driver"] for result in results}
+    drivers = {result["driver"] for result in list_results(claim)}
     if len(drivers) > 1:
         raise ClaimRefused(f"ResourceClaim {name}: devices of several drivers are not simulated")
     return ClaimState(ClaimKey(pod.namespace, name), uid, next(iter(drivers), ""))
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimBooks:
-    """All claims that are prepared, are to be, or still have to be unprepared."""
-
-    rows: Mapping[ClaimKey, ClaimState] = field(default_factory=dict)
-
-    def put(self, claim: ClaimState) -> "ClaimBooks":
-        return ClaimBooks({**self.rows, claim.key: claim})
-
-    def without(self, keys: Iterable[ClaimKey]) -> "ClaimBooks":
-        gone = set(keys)
-        return ClaimBooks({key: row for key, row in self.rows.items() if key not in gone})
-
-    def attach(self, claim: ClaimState, pod: str, *, waits: bool) -> "ClaimBooks":
-        """Add a pod to a claim; raises ClaimRefused. waits: not while it is unprepared."""
-        row = self.rows.get(claim.key, claim)
-        if row.uid != claim.uid:
-            # The pod before was deleted by force and its claim freed and made anew, while the
-            # driver was away. Example: a StatefulSet's pod with a claim by name.
-            raise ClaimRefused(
-                f"old ResourceClaim with same name {claim.key.name} and different UID {row.uid} "
-                "still exists (previous pod force-deleted?!)"
-            )
-        if waits and row.unpreparing:
-            raise ClaimRefused(f"ResourceClaim {claim.key.name} is being unprepared")
-        return self.put(replace(row, pods=row.pods | {pod}))
-
-    def detach(
-        self, key: ClaimKey, pod: str, *, only_own: bool
-    ) -> "tuple[ClaimBooks, ClaimState | None]":
-        """Remove a pod that ended; return the claim too where it was the last: to be unprepared.
-
-        only_own: a pod that was never attached changes nothing; else it takes the claim of the one
-        pod that has it.
-        """
-        row = self.rows.get(key)
-        if row is None or (only_own and pod not in row.pods):
-            return self, None
-        if len(row.pods) > 1:
-            return self.put(replace(row, pods=row.pods - {pod})), None
-        last = replace(row, unpreparing=True)
-        return self.put(last), last
-
-    def of_pod(self, pod: str) -> tuple[ClaimKey, ...]:
-        return tuple(key for key, row in self.rows.items() if pod in row.pods)
-
-    def pods_with(self, driver: str, devices: frozenset[DeviceKey]) -> frozenset[str]:
-        """Return UIDs of pods that have one of the devices."""
-        found = (
-            row.pods
-            for row in self.rows.values()
-            if row.driver == driver
-            and any((one.pool_name, one.device_name) in devices for one in row.devices)
-        )
-        return frozenset().union(*found)
-
-    def get(self, key: ClaimKey) -> ClaimState:
-        """Raises ClaimRefused."""
-        if key not in self.rows:
-            raise ClaimRefused(
-                f"internal error: unable to get claim info for ResourceClaim {key.name} "
-                f"in namespace {key.namespace}"
-            )
-        return self.rows[key]
-
-    def cdi_ids(self, pod: Pod, container: ContainerManifest) -> tuple[str, ...]:
-        """Return the CDI IDs of a container; raises ClaimRefused."""
-        keys = claim_keys(pod)
-        return tuple(
-            one
-            for row in container.claims
-            for device in self.get(keys[row.claim]).of_request(row.request)
-            for one in device.cdi_device_ids
-        )
 
 
 def claim_keys(pod: Pod) -> dict[str, ClaimKey]:
@@ -172,10 +86,10 @@ def claim_keys(pod: Pod) -> dict[str, ClaimKey]:
     return {row.name: ClaimKey(pod.namespace, row.claim) for row in pod.claims}
 
 
-def checkpoint_text(books: ClaimBooks) -> str:
+def checkpoint_text(claims: Iterable[ClaimState]) -> str:
     """Return `dra_manager_state`: JSON in JSON, and its CRC."""
     rows = []
-    for row in books.rows.values():
+    for row in claims:
         devices = [
             {
                 "PoolName": one.pool_name,
@@ -199,12 +113,11 @@ def checkpoint_text(books: ClaimBooks) -> str:
     return json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())})
 
 
-def read_checkpoint_text(text: str) -> ClaimBooks:
+def read_checkpoint_text(text: str) -> Iterator[ClaimState]:
     """Read it; raises ValueError where the checksum is wrong: such a kubelet does not start."""
     outer = json.loads(text)
     if zlib.crc32(outer["Data"].encode()) != outer["Checksum"]:
         raise ValueError("checkpoint is corrupted")
-    books = ClaimBooks()
     for row in json.loads(outer["Data"])["ClaimInfoStateList"]:
         key, pods = ClaimKey(row["Namespace"], row["ClaimName"]), frozenset(row["PodUIDs"])
         ((driver, state),) = row["DriverState"].items()
@@ -218,52 +131,4 @@ def read_checkpoint_text(text: str) -> ClaimBooks:
             )
             for one in state["Devices"]
         )
-        books = books.put(ClaimState(key, row["ClaimUID"], driver, devices, pods))
-    return books
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedHealth:
-    """until: so long it holds, in nanoseconds of its clock."""
-
-    health: str = UNKNOWN
-    message: str = ""
-    until: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class HealthBooks:
-    """By driver and device."""
-
-    drivers: Mapping[str, Mapping[DeviceKey, ReportedHealth]] = field(default_factory=dict)
-
-    def get(self, driver: str, device: DeviceKey, now: int) -> ReportedHealth:
-        found = self.drivers.get(driver, {}).get(device, ReportedHealth())
-        return found if now <= found.until else ReportedHealth()
-
-    def update(
-        self, driver: str, report: Iterable[health_pb.DeviceHealth], now: int
-    ) -> "tuple[HealthBooks, frozenset[DeviceKey]]":
-        """Return the new books, and the devices whose health has changed."""
-        before = self.drivers.get(driver, {})
-        reported = dict[DeviceKey, ReportedHealth]()
-        for one in report:
-            row = ReportedHealth(HEALTH.get(one.health, UNKNOWN), one.message, now + RESEND)
-            reported[one.device.pool_name, one.device.device_name] = row
-        kept = {key: row for key, row in before.items() if now <= row.until}
-        changed = {
-            key
-            for key, row in reported.items()
-            if key not in before or replace(row, until=before[key].until) != before[key]
-        }
-        changed |= {
-            key
-            for key in before.keys() - reported.keys() - kept.keys()
-            if before[key].health != UNKNOWN
-        }
-        books = HealthBooks({**self.drivers, driver: {**kept, **reported}})
-        return books, frozenset(changed)
-
-    def clear(self, driver: str) -> "HealthBooks":
-        """Forget a driver: its stream has ended, whichever instance's it was."""
-        return HealthBooks({name: row for name, row in self.drivers.items() if name != driver})
+        yield ClaimState(key, row["ClaimUID"], driver, devices, pods)

@@ -12,15 +12,14 @@ ResourceSlices are deleted; those of all drivers are when the kubelet starts.
 
 import asyncio
 import contextlib
-import stat
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 import grpc
 import grpc.aio
 
-from gpumanager.deviceplugin.changes import Inotify
 from gpumanager.deviceplugin.registration import Identity, identity
 from gpumanager.dra import wire
 from gpumanager.dra.api import dra_v1_pb2 as pb
@@ -30,8 +29,10 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.sim.clock import NS, Timer
 from gpumanager.sim.kubelet.dra.claims import ClaimRefused
-from gpumanager.sim.kubelet.versions import DraBehavior
+from gpumanager.sim.kubelet.plugins import cancel
 
+LOOK_SECONDS: Final = 0.02
+"""Between two looks at the directory."""
 DIAL_SECONDS: Final = 10.0
 INFO_SECONDS: Final = 1.0
 NOTIFY_SECONDS: Final = 5.0
@@ -61,12 +62,11 @@ class DriverInstance:
     def __init__(self, driver: str, endpoint: str, service: str, health: str) -> None:
         self.driver = driver
         self.endpoint = endpoint
-        self.service = service
-        self.health = health
         self.connected = asyncio.Event()
-        self._channel = wire.dial(Path(endpoint))
+        self.tasks: list[asyncio.Task[None]] = []
+        self.channel = wire.dial(Path(endpoint))
         self._client = wire.DRAPluginClient(
-            self._channel, service, health or next(iter(wire.HEALTH_SERVICES))
+            self.channel, service, health or next(iter(wire.HEALTH_SERVICES))
         )
 
     async def prepare(self, claims: Sequence[pb.Claim]) -> pb.NodePrepareResourcesResponse:
@@ -84,17 +84,18 @@ class DriverInstance:
     async def follow(self, on_change: Callable[[], None]) -> None:
         """Keep it connected, and call `on_change` at every change; does not return."""
         while True:
-            state = self._channel.get_state(try_to_connect=True)
+            state = self.channel.get_state(try_to_connect=True)
             connected = state is grpc.ChannelConnectivity.READY
             if connected != self.connected.is_set():
                 (self.connected.set if connected else self.connected.clear)()
                 on_change()
-            await self._channel.wait_for_state_change(state)
+            await self.channel.wait_for_state_change(state)
 
     @property
     def answers(self) -> bool:
-        """Return whether it is connected now: `follow` may not have been woken yet."""
-        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+        """Return whether it is connected, also now: `follow` may not have been woken yet."""
+        ready = self.channel.get_state() is grpc.ChannelConnectivity.READY
+        return ready and self.connected.is_set()
 
     async def watch(self, on_health: OnHealth, timer: Timer) -> None:
         """Follow its reports of health; does not return."""
@@ -108,96 +109,137 @@ class DriverInstance:
                     on_health(self.driver, None)
             await timer.sleep_until(timer.now() + round(STREAM_SECONDS * NS))
 
-    async def close(self) -> None:
-        await self._channel.close(None)
-
 
 class DriverRegistry:
-    """delete_slices: of this node, of one driver or, for an empty name, of all."""
+    """directory: `plugins_registry`, which it makes and watches. health: services that the kubelet
+    can watch, the most wanted first. delete_slices: of this node, of one driver or, for an empty
+    name, of all."""
 
     def __init__(
         self,
-        behavior: DraBehavior,
+        directory: Path,
+        health: Sequence[str],
         timer: Timer,
         delete_slices: Callable[[str], Awaitable[None]],
         on_health: OnHealth,
     ) -> None:
-        self._behavior = behavior
+        self._directory = directory
+        self._health = health
         self._timer = timer
         self._delete_slices = delete_slices
         self._on_health = on_health
-        self._instances: dict[str, list[DriverInstance]] = {}
+        self._instances = defaultdict[str, list[DriverInstance]](list)
         """By driver, in the order of their registration."""
-        self._tasks: dict[DriverInstance, list[asyncio.Task[None]]] = {}
+        self._sockets: dict[Path, tuple[Identity, asyncio.Task[None]]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
         self._wipes[""] = asyncio.create_task(self._wipe("", 0))
+        self._tasks = [asyncio.create_task(self._watch())]
 
     async def stop(self) -> None:
-        for driver, instances in tuple(self._instances.items()):
-            for instance in tuple(instances):
-                await self.deregister(driver, instance.endpoint)
-        wipes, self._wipes = self._wipes, {}
-        await _cancel(wipes.values())
+        await cancel(self._tasks)
+        await cancel(task for _, task in self._sockets.values())
+        self._sockets.clear()
+        await cancel(self._wipes.values())
+        self._wipes.clear()
 
-    def register(self, info: registration_pb.PluginInfo, path: Path) -> str:
-        """Register an instance: the first service that it names and is known here is called.
+    def get(self, driver: str) -> DriverInstance:
+        """Return the instance to call; raises ClaimRefused."""
+        instances = self._instances[driver]
+        if not instances:
+            raise ClaimRefused(f"DRA driver {driver} is not registered")
+        return ([one for one in instances if one.answers] or instances)[-1]
 
-        Return its endpoint; raises RegistrationRefused.
-        """
+    async def connected(self, driver: str) -> None:
+        """Wait until an instance is connected."""
+        while not any(one.connected.is_set() for one in self._instances[driver]):
+            await self._changed.wait()
+
+    async def _watch(self) -> None:
+        """Follow which sockets there are."""
+        while True:
+            there = {
+                path: found
+                for path in sorted(self._directory.glob("[!.]*"))
+                if path.is_socket() and (found := identity(path)) is not None
+            }
+            known = tuple(self._sockets.items())
+            if gone := [path for path, (before, _) in known if there.get(path) != before]:
+                await cancel(self._sockets.pop(path)[1] for path in gone)
+                continue  # what has changed meanwhile
+            for path in there.keys() - self._sockets.keys():
+                task = asyncio.create_task(self._keep_registered(path))
+                self._sockets[path] = there[path], task
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _keep_registered(self, path: Path) -> None:
+        """Run until cancelled, which is when its socket ends."""
+        back_off = FIRST_BACK_OFF
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError, RegistrationRefused):
+                await self._register(path)
+            await self._timer.sleep_until(self._timer.now() + round(back_off * NS))
+            back_off = min(back_off * 2, LONGEST_BACK_OFF)
+
+    async def _register(self, path: Path) -> None:
+        """Register a plugin, until cancelled; raises AioRpcError, TimeoutError,
+        RegistrationRefused."""
+        async with contextlib.AsyncExitStack() as last_first:
+            async with wire.dial(path) as channel:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    await channel.channel_ready()
+                client = wire.DRAPluginClient(channel)
+                info = await client.get_info(INFO_SECONDS)
+                told = registration_pb.RegistrationStatus(plugin_registered=True)
+                try:
+                    instance = self._take(info, path)
+                except RegistrationRefused as refused:
+                    error = f"RegisterPlugin error -- {refused}"
+                    told = registration_pb.RegistrationStatus(error=error)
+                    await client.notify(told, NOTIFY_SECONDS)
+                    raise
+                last_first.push_async_callback(self._drop, instance)
+                await client.notify(told, NOTIFY_SECONDS)
+            await asyncio.Event().wait()
+
+    def _take(self, info: registration_pb.PluginInfo, path: Path) -> DriverInstance:
+        """Return a new instance: the first service that it names and is known here is called."""
         driver, endpoint = info.name, info.endpoint or str(path)
         service = next((one for one in info.supported_versions if one in wire.PLUGIN_SERVICES), "")
         if not service or info.type != wire.PLUGIN_TYPE:
             raise RegistrationRefused(
                 f"{info.type} {driver} at {path} has no service for a kubelet"
             )
-        instances = self._instances.setdefault(driver, [])
-        if endpoint in {one.endpoint for one in instances}:
+        if endpoint in {one.endpoint for one in self._instances[driver]}:
             raise RegistrationRefused(
                 f"plugin registration failed with err: endpoint {endpoint} already registered for "
                 f"DRA driver plugin {driver}"
             )
-        offered = [one for one in self._behavior.health if one in info.supported_versions]
-        instance = DriverInstance(driver, endpoint, service, next(iter(offered), ""))
-        instances.append(instance)
+        health = next((one for one in self._health if one in info.supported_versions), "")
+        instance = DriverInstance(driver, endpoint, service, health)
+        self._instances[driver].append(instance)
         following = [instance.follow(lambda: self._sync(driver))]
-        if instance.health:
+        if health:
             following.append(instance.watch(self._on_health, self._timer))
-        self._tasks[instance] = [asyncio.create_task(one) for one in following]
+        instance.tasks = [asyncio.create_task(one) for one in following]
         self._sync(driver)
-        return endpoint
+        return instance
 
-    async def deregister(self, driver: str, endpoint: str) -> None:
-        instances = self._instances.get(driver, [])
-        for instance in [one for one in instances if one.endpoint == endpoint]:
-            instances.remove(instance)
-            self._sync(driver)
-            await _cancel(self._tasks.pop(instance))
-            await instance.close()
-
-    def get(self, driver: str) -> DriverInstance:
-        """Return the instance to call; raises ClaimRefused."""
-        instances = self._instances.get(driver)
-        if not instances:
-            raise ClaimRefused(f"DRA driver {driver} is not registered")
-        connected = [one for one in instances if one.connected.is_set() and one.answers]
-        return (connected or instances)[-1]
-
-    async def connected(self, driver: str) -> None:
-        """Wait until an instance is connected."""
-        while not self._is_connected(driver):
-            await self._changed.wait()
-
-    def _is_connected(self, driver: str) -> bool:
-        return any(one.connected.is_set() for one in self._instances.get(driver, ()))
+    async def _drop(self, instance: DriverInstance) -> None:
+        self._instances[instance.driver].remove(instance)
+        self._sync(instance.driver)
+        await cancel(instance.tasks)
+        await instance.channel.close(None)
 
     def _sync(self, driver: str) -> None:
         """Start or cancel the deletion of slices, after every change of an instance."""
         before, self._changed = self._changed, asyncio.Event()
         before.set()
-        if self._is_connected(driver):
+        if any(one.connected.is_set() for one in self._instances[driver]):
             if wipe := self._wipes.pop(driver, None):
                 wipe.cancel()
         elif driver not in self._wipes:
@@ -211,103 +253,6 @@ class DriverRegistry:
                 await self._delete_slices(driver)
                 return
             await self._timer.sleep_until(self._timer.now() + round(WIPE_AGAIN_SECONDS * NS))
-
-
-class PluginWatcher:
-    """Watches `directory`, which it makes; its end is `stop`."""
-
-    def __init__(self, directory: Path, drivers: DriverRegistry, timer: Timer) -> None:
-        self._directory = directory
-        self._drivers = drivers
-        self._timer = timer
-        self._sockets: dict[Path, tuple[Identity, asyncio.Task[None]]] = {}
-        self._changed = asyncio.Event()
-        self._inotify: Inotify | None = None
-        self._watching: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._inotify = Inotify()
-        self._inotify.watch(self._directory)
-        asyncio.get_running_loop().add_reader(self._inotify.descriptor, self._read)
-        self._changed.set()
-        self._watching = asyncio.create_task(self._watch())
-
-    async def stop(self) -> None:
-        if self._inotify is not None and self._watching is not None:
-            asyncio.get_running_loop().remove_reader(self._inotify.descriptor)
-            self._inotify.close()
-            self._inotify = None
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        for path in tuple(self._sockets):
-            await self._end(path)
-
-    def _read(self) -> None:
-        if self._inotify is not None:
-            self._inotify.drain()
-            self._changed.set()
-
-    async def _watch(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            there = {}
-            for path in sorted(self._directory.iterdir()):
-                one = identity(path)
-                if one is not None and not path.name.startswith("."):
-                    with contextlib.suppress(OSError):
-                        if stat.S_ISSOCK(path.lstat().st_mode):
-                            there[path] = one
-            for path, (known, _) in tuple(self._sockets.items()):
-                if there.get(path) != known:
-                    await self._end(path)
-            for path, found in there.items():
-                if path not in self._sockets:
-                    task = asyncio.create_task(self._keep_registered(path))
-                    self._sockets[path] = (found, task)
-
-    async def _end(self, path: Path) -> None:
-        """End the task, which deregisters what it has registered."""
-        _, task = self._sockets.pop(path)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    async def _keep_registered(self, path: Path) -> None:
-        """Run until cancelled, which is when its socket ends."""
-        back_off = FIRST_BACK_OFF
-        while True:
-            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError, RegistrationRefused):
-                name, endpoint = await self._register(path)
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    await self._drivers.deregister(name, endpoint)
-            await self._timer.sleep_until(self._timer.now() + round(back_off * NS))
-            back_off = min(back_off * 2, LONGEST_BACK_OFF)
-
-    async def _register(self, path: Path) -> tuple[str, str]:
-        """Return name and endpoint; raises AioRpcError, TimeoutError, RegistrationRefused."""
-        async with wire.dial(path) as channel:
-            async with asyncio.timeout(DIAL_SECONDS):
-                await channel.channel_ready()
-            client = wire.RegistrationClient(channel)
-            info = await client.get_info(INFO_SECONDS)
-            try:
-                endpoint = self._drivers.register(info, path)
-            except RegistrationRefused as refused:
-                error = f"RegisterPlugin error -- {refused}"
-                told = registration_pb.RegistrationStatus(plugin_registered=False, error=error)
-                await client.notify(told, NOTIFY_SECONDS)
-                raise
-            try:
-                await client.notify(
-                    registration_pb.RegistrationStatus(plugin_registered=True), NOTIFY_SECONDS
-                )
-            except BaseException:
-                await self._drivers.deregister(info.name, endpoint)
-                raise
-        return info.name, endpoint
 
 
 async def _answer(what: str, call: Awaitable[T]) -> T:
@@ -324,10 +269,3 @@ async def _answer(what: str, call: Awaitable[T]) -> T:
     except grpc.aio.AioRpcError as error:
         code = "".join(word.title() for word in error.code().name.split("_"))
         raise ClaimRefused(f"{what}: rpc error: code = {code} desc = {error.details()}") from error
-
-
-async def _cancel(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    tasks = tuple(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

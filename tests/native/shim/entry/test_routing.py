@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_libraries import lay_out
 
-from gpumanager.sim.libraries import lay_out
 from tests.native.table.hook_table import hooked, recorded
 from vcuda_shim import SIMULATED_DRIVER
 

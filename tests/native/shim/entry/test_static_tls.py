@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from driver_libraries import lay_out
 
-from gpumanager.sim.libraries import lay_out
 from vcuda_shim import SIMULATED_DRIVER
 
 TAKING = """

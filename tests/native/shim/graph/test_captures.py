@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from driver_libraries import lay_out
 
 from gpumanager.sim.gpu import driver_files
-from gpumanager.sim.libraries import lay_out
 from gpumanager.units import GIB
 from tests.native.gpu_node import GpuNode
 

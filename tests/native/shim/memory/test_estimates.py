@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gpumanager.limits.overhead.context_sizes import ASSUMED
+from gpumanager.limits.overhead import ASSUMED
 from gpumanager.units import GIB, MIB
 from tests.native.measured_node import CLIENT, CONTEXT, LIMIT, NAME, MeasuredNode
 from tests.native.shim_container import reached

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_libraries import lay_out
 
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.sim.libraries import lay_out
 from gpumanager.units import MIB
 from tests.native.gpu_node import LIMIT, GpuNode
 from tests.native.shim_container import ALLOCATION, INCLUDE, Container, reached

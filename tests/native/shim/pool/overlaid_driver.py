@@ -4,7 +4,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from gpumanager.sim.libraries import lay_out
+from driver_libraries import lay_out
+
 from tests.native.shim_container import INCLUDE
 from vcuda_shim import SIMULATED_DRIVER
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gpumanager.sim.libraries import lay_out
+from driver_libraries import lay_out
+
 from tests.native.shim_container import INCLUDE
 from tests.native.table.hook_table import TABLE, load
 from vcuda_shim import SIMULATED_DRIVER

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_libraries import lay_out
 
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.values import Limit
-from gpumanager.sim.libraries import lay_out
 from gpumanager.units import Bytes
 from tests.native.shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, reached
 from vcuda_shim import SIMULATED_DRIVER

@@ -10,12 +10,11 @@ to release; the simulated one answers "unknown error" until it is shut down and 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from gpumanager.gpu.values import GpuUUID
-from gpumanager.sim.machine import Machine
+from gpumanager.sim.gpu import SimulatedGpus
 from vcuda_shim import _sim
 
 FOREVER: Final = float("inf")
@@ -25,13 +24,13 @@ _LONGEST: Final = (1 << 64) - 1
 _SECOND: Final = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
 class SimulatedFaults:
-    """Of one machine; every method raises KeyError for a GPU of another."""
+    """Of one machine, until its GPUs are closed; every method raises KeyError for a GPU of
+    another."""
 
-    machine: Machine
-    device_directory: Path
-    _state: Any
+    def __init__(self, gpus: SimulatedGpus) -> None:
+        self.machine, self.device_directory = gpus.machine, gpus.device_directory
+        self._state = gpus.state
 
     def xid(self, gpu: GpuUUID, code: int) -> None:
         """Report an Xid, as the driver does."""

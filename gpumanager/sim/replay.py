@@ -8,62 +8,64 @@ states that were there when it was asked for last are kept.
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from gpumanager.placement.policy import Policy, Positions, Score, take
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix, mix_of, supply_of
-from gpumanager.sim.trace.outcome import Step
-from gpumanager.sim.trace.workload import Workload
-
-Given = tuple[Positions, ...]
-"""For each request the positions of its GPUs."""
+from gpumanager.sim.trace import Workload
 
 EQUAL: Final = 1e-9
 """Points that differ by less are a tie: sums in another order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where a pod is."""
+class Step(NamedTuple):
+    """After one more pod, in percent of all GPUs. placed: this one was."""
+
+    asked: float
+    allocated: float
+    placed: bool
+
+
+class Spot(NamedTuple):
+    """Where a pod is. gpus: for each request their positions."""
 
     node: int
-    gpus: Given
+    gpus: tuple[Positions, ...]
 
 
-@dataclass(slots=True)
 class Replay:
     """One run of one policy.
 
     names_decide: ties go to the first node by name, not by chance. mix: None for the usual asks.
     """
 
-    workload: Workload
-    policy: Policy
-    seed: int
-    names_decide: bool = False
-    mix: Mix | None = None
-    rooms: list[FreeNode] = field(init=False)
-    _mix: Mix = field(init=False)
-    _chance: random.Random = field(init=False)
-    _states: dict[FreeNode, int] = field(init=False, default_factory=dict)
-    _state_of: list[int] = field(init=False)
-    _scores: dict[PodRequest, dict[int, Score | None]] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.rooms = sorted(self.workload.nodes, key=lambda room: room.name)
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        seed: int,
+        *,
+        names_decide: bool = False,
+        mix: Mix | None = None,
+    ) -> None:
+        self.workload, self.policy, self.seed = workload, policy, seed
+        self.names_decide = names_decide
+        self.rooms = sorted(workload.nodes, key=lambda room: room.name)
+        self._mix = mix or usual(workload)
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        self._states: dict[FreeNode, int] = {}
         self._state_of = [self._state(room) for room in self.rooms]
-        self._chance = random.Random(self.seed)  # noqa: S311 - repeatable, not secret
-        self._mix = self.mix or usual(self.workload)
+        self._scores: dict[PodRequest, dict[int, Score | None]] = {}
 
     def run(self) -> Iterator[Step]:
-        asked = allocated = 0
+        asked, allocated, capacity = 0, 0, self.workload.capacity_milli
         for pod in self.workload.pods:
             placed = self.place(pod.ask) is not None
             asked += pod.gpu_milli
             allocated += pod.gpu_milli if placed else 0
-            yield Step(asked, allocated, placed)
+            yield Step(100 * asked / capacity, 100 * allocated / capacity, placed)
 
     def place(self, ask: PodRequest) -> Spot | None:
         """Place a pod; return None where it fits nowhere."""
@@ -78,7 +80,7 @@ class Replay:
         self._put(node, self.occupy(self.rooms[node], ask, score.gpus))
         return Spot(node, score.gpus)
 
-    def occupy(self, node: FreeNode, pod: PodRequest, gpus: Given) -> FreeNode:
+    def occupy(self, node: FreeNode, pod: PodRequest, gpus: tuple[Positions, ...]) -> FreeNode:
         """Return the node when the pod has those GPUs; raises ValueError where it has no room."""
         left = node.gpus
         for request, positions in zip(pod.requests, gpus, strict=True):

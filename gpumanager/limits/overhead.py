@@ -11,28 +11,50 @@ What the driver takes by itself changes with calls that move memory, which proce
 death of a process that shared memory. Where nothing of this has happened since the last
 measurement, another one would find the same, so NVML is not asked. Launches alone are no haste:
 most of them change nothing.
+
+What one context takes is the smallest figure of a first one in this container, since a container
+can lie about what else it holds. The first may be over a limit that is smaller than itself, and is
+undone; at that moment its container cannot hold anything else. Where the driver does not list a
+process that asks, nothing will be learnt: then a size is assumed.
+
+What NVML's figure of a process contains is learnt as well, since drivers differ and none tells it.
+Real drivers leave managed memory out (their kernel modules skip memory of clients in the kernel,
+and the client for managed memory is one); the ideal simulated driver includes it. Memory of another
+process that this one has opened may be in the figures of both. So processes write into their books
+how much of either they have. Two measurements of one process, between which that amount changed,
+give the answer: the figure changed by as much, or it stayed. Code that comes or goes in between may
+feign either: 20 MiB more of managed memory beside a module of 20 MiB less leave the figure as it
+was. So an answer is believed when it was seen twice, one after the other. Until then what the
+driver had before is taken to be what it has (own_bytes() in native/shim/core/region.c).
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
 from gpumanager.gpu.usage.process_memory import ProcessMemory
-from gpumanager.gpu.values import GpuUUID, bare
-from gpumanager.ids import AllocationID
-from gpumanager.limits.overhead.context_sizes import ASSUMED, ContextSizes
-from gpumanager.limits.overhead.process_figure import Beside, FigureContents
+from gpumanager.gpu.values import bare
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.pages.config import Config
 from gpumanager.limits.processes import Process
-from gpumanager.units import Bytes
+from gpumanager.units import MIB, Bytes
 
 log = logging.getLogger(__name__)
 
+ASSUMED: Final = Bytes(512 * MIB)
+"""What a context takes if nobody can say: about as much as on the largest GPUs."""
+
 LAUNCHED_SECONDS: Final = 5.0
 """After a measurement comes another so much later where there was nothing but launches."""
+
+_TELLING: Final = 4 * MIB
+"""A smaller change may be anything."""
+_PART: Final = 8
+"""Changes are alike that differ by less than such a part of them."""
+_VOTES: Final = 2
+"""An answer is believed when it was seen as often, one after another."""
 
 
 class OverheadOutcome(Enum):
@@ -56,6 +78,26 @@ class OverheadMark:
 
 
 @dataclass(frozen=True, slots=True)
+class OverheadSnapshot:
+    """An allocation before a measurement. at: seconds. marks: of its processes that can be measured
+    now. exited: processes that have died, and stay charged until all others are measured."""
+
+    at: float
+    marks: Mapping[Process, OverheadMark]
+    exited: tuple[Process, ...]
+    launches: int
+
+    def has_news(self, measured: "OverheadSnapshot | None") -> bool:
+        """Return whether it may differ from what was measured then."""
+        if measured is None or not self.marks or self.exited:
+            return bool(self.marks)
+        if self.launches != measured.launches and self.at - measured.at >= LAUNCHED_SECONDS:
+            return True
+        before = {process: mark.activity for process, mark in measured.marks.items()}
+        return any(before.get(process) != mark.activity for process, mark in self.marks.items())
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A program that the driver has listed. stack: of TakenSlot. successor: exec began it in a
     process that was listed before."""
@@ -65,29 +107,67 @@ class Listed:
     successor: bool
 
 
-class DriverOverhead:
-    """Measures the overhead of one allocation.
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One process on one device at one moment. figure: what the driver says, less the plain memory
+    that is charged."""
 
-    sizes: what is learnt of contexts, shared by all allocations. on_size: called when more is
-    known. What figures contain is learnt from what the container says it holds, so that it is
-    learnt for that one alone.
+    figure: int
+    managed: int
+    imported: int
+
+
+@dataclass(slots=True)
+class Contained:
+    """Learns whether some memory is in the figure. known: None until then."""
+
+    known: bool | None = None
+    _last: bool | None = None
+    _votes: int = 0
+    """How often the last answer was seen, one after another."""
+
+    def observe(self, change: int, figure_change: int) -> None:
+        """Compare by how much the memory and the figure have changed."""
+        near = abs(change) // _PART
+        if abs(change) < _TELLING:
+            return
+        if abs(figure_change) <= near:
+            self._vote(contained=False)
+        elif abs(figure_change - change) <= near:
+            self._vote(contained=True)
+
+    def _vote(self, *, contained: bool) -> None:
+        self._votes = self._votes + 1 if contained is self._last else 1
+        self._last = contained
+        if self._votes >= _VOTES:
+            self.known = contained
+
+
+def compare(
+    contained: tuple[Contained, Contained], before: Mapping[int, Beside], now: Mapping[int, Beside]
+) -> None:
+    """Compare two measurements of one process, by device. A change of both shows nothing.
+
+    contained: whether managed memory is in the figures, and imported memory.
     """
+    managed, imported = contained
+    for device in before.keys() & now.keys():
+        old, new = before[device], now[device]
+        figure = new.figure - old.figure
+        if old.imported == new.imported:
+            managed.observe(new.managed - old.managed, figure)
+        elif old.managed == new.managed:
+            imported.observe(new.imported - old.imported, figure)
 
-    def __init__(
-        self,
-        allocation: AllocationID,
-        config: Config,
-        books: Books,
-        sizes: ContextSizes,
-        on_size: Callable[[], None],
-    ) -> None:
-        self._allocation = allocation
+
+class DriverOverhead:
+    """Measures the overhead of one allocation. What it learns comes from what the container says it
+    holds, so that it is learnt for that one alone."""
+
+    def __init__(self, config: Config, books: Books) -> None:
         self._config = config
         self._books = books
-        self._sizes = sizes
-        self._on_size = on_size
-        self._contents = FigureContents()
-        self._assumed = False
+        self._contained = (Contained(), Contained())
         self._unlisted = False
         self._listed: dict[int, Listed] = {}
         """By slot."""
@@ -121,12 +201,13 @@ class DriverOverhead:
                 managed = books.managed(device, slot, len(figures))
                 own = figure - (books.used(device, slot) - managed)
                 beside[device] = Beside(own, managed, books.imported(device, slot, len(figures)))
-        if not books.enter_measured(slot, mark.activity, figures, self._contents):
+        contained = [one.known for one in self._contained]
+        if not books.enter_measured(slot, mark.activity, figures, contained):
             return OverheadOutcome.MOVED
         before = self._last.get(slot)
         program = pid, stack
         if before is not None and before[0] == program:
-            self._contents.compare(before[1], beside)
+            compare(self._contained, before[1], beside)
         self._last[slot] = program, beside
         if slot in self._listed and not self._listed[slot].successor:
             self._learn(mark.fresh, figures)
@@ -159,23 +240,11 @@ class DriverOverhead:
 
         Not of a program that exec has begun: what the one before it had may be in the figure.
         """
-        gpus = [limit.gpu for limit in self._config.limits()]
-        seen = [(gpus[at], figures[at] or Bytes(0)) for at in fresh if at < len(figures)]
-        news = [self._sizes.learn(gpu, size, self._allocation) for gpu, size in seen if size > 0]
-        if any(news):
-            self._on_size()
-
-    def recall(self, gpu: GpuUUID, size: Bytes) -> None:
-        """Learn what an earlier manager has written for this container."""
-        if size == ASSUMED:
-            self._assumed = True
-        elif 0 < size < ASSUMED:
-            self._sizes.learn(gpu, size, self._allocation)
-
-    def context_size(self, gpu: GpuUUID) -> Bytes:
-        """Return it; 0 while it is not known, and nothing is assumed."""
-        known = self._sizes.of(gpu, self._allocation)
-        return known or (ASSUMED if self._assumed else Bytes(0))
+        for device in fresh:
+            size = figures[device] if device < len(figures) else None
+            known = self._config.context(device)
+            if size and (known in (0, ASSUMED) or size < known):
+                self._config.write_context(device, size)
 
     def assume(self, pid: int) -> None:
         """Assume that each context takes ASSUMED in this container: the driver lists none of a
@@ -187,8 +256,9 @@ class DriverOverhead:
         if any(listed.pid == pid for listed in self._listed.values()):
             return
         self._complain(pid)
-        self._assumed = True
-        self._config.write_contexts(self.context_size)
+        for device in range(len(self._config.limits())):
+            if not self._config.context(device):
+                self._config.write_context(device, ASSUMED)
 
     def _was_listed(self, slot: int, pid: int) -> bool:
         """Return whether the driver listed it, to us or to a manager before us."""
@@ -224,61 +294,3 @@ class DriverOverhead:
 def plain(held: ProcessMemory) -> ProcessMemory:
     """Return figures by bare UUIDs."""
     return {bare(gpu): by_pid for gpu, by_pid in held.items()}
-
-
-class OverheadReading(Protocol):
-    """An allocation. exited: processes that have died and stay charged until it is measured."""
-
-    @property
-    def launches(self) -> int: ...
-    @property
-    def exited(self) -> Collection[Process]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class OverheadVersion:
-    """Of an allocation's memory. at: seconds, when it was found. activities: of its processes."""
-
-    at: float
-    activities: Mapping[Process, int | None]
-    launches: int
-
-    def is_stale(self, now: "OverheadVersion") -> bool:
-        launched = now.launches != self.launches and now.at - self.at >= LAUNCHED_SECONDS
-        return launched or any(
-            self.activities.get(process) != activity for process, activity in now.activities.items()
-        )
-
-
-class Staleness:
-    """Finds the allocations of which what was measured may be stale."""
-
-    def __init__(self) -> None:
-        self._measured: dict[AllocationID, OverheadVersion] = {}
-
-    def stale(
-        self,
-        now: float,
-        served: Mapping[AllocationID, OverheadReading],
-        marks: Mapping[AllocationID, Mapping[Process, OverheadMark]],
-    ) -> Mapping[AllocationID, OverheadVersion]:
-        """Return those to be measured, as they are now. marks: of the processes that can be."""
-        self._measured = {name: one for name, one in self._measured.items() if name in served}
-        versions = {
-            name: OverheadVersion(
-                now, {who: mark.activity for who, mark in own.items()}, served[name].launches
-            )
-            for name, own in marks.items()
-            if own
-        }
-        return {
-            name: version
-            for name, version in versions.items()
-            if name not in self._measured
-            or served[name].exited
-            or self._measured[name].is_stale(version)
-        }
-
-    def measured(self, versions: Mapping[AllocationID, OverheadVersion]) -> None:
-        """Keep these: a measurement that began after they were found has ended."""
-        self._measured |= versions

@@ -6,8 +6,11 @@ Pure. Colours keep apart for colour-blind readers and have a second set for page
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from statistics import mean
 from typing import Final
+
+from gpumanager.sim.replay import Step
 
 Curve = Sequence[tuple[float, float]]
 """Asked and allocated, percent of all GPUs."""
@@ -46,14 +49,19 @@ class Frame:
         return TOP + (100 - allocated) / (100 - self.start) * (HEIGHT - TOP - BOTTOM)
 
 
-def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Average several runs with the same load: at each whole percent asked, and where they end."""
-    whole = range(1, 1 + math.floor(min(curve[-1][0] for curve in curves)))
-    points = [
-        [next(point for point in curve if point[0] >= asked) for curve in curves] for asked in whole
-    ]
-    ends = [curve[-1] for curve in curves]
-    return tuple((mean(x for x, _ in of), mean(y for _, y in of)) for of in (*points, ends))
+def draw(path: Path, runs: Mapping[str, Sequence[Sequence[Step]]]) -> None:
+    """Write an SVG file. runs: of each policy the steps of each seed, which ask for as much."""
+    curves = {}
+    for name, of_policy in runs.items():
+        # The mean of the runs at each whole percent asked, and where they end.
+        whole = range(1, 1 + math.floor(min(steps[-1].asked for steps in of_policy)))
+        points = [
+            [next(step for step in steps if step.asked >= asked) for steps in of_policy]
+            for asked in whole
+        ]
+        points.append([steps[-1] for steps in of_policy])
+        curves[name] = [(mean(s.asked for s in p), mean(s.allocated for s in p)) for p in points]
+    path.write_text(chart(curves), encoding="utf-8")
 
 
 def chart(curves: Mapping[str, Curve]) -> str:

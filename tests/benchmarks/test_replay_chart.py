@@ -2,13 +2,7 @@
 
 import re
 
-from gpumanager.sim.trace.chart import chart, mean_curve
-
-
-def test_runs_of_one_load_are_drawn_as_their_mean() -> None:
-    one, other = [(1.0, 1.0), (2.25, 2.0)], [(1.0, 1.0), (2.0, 1.5), (3.0, 2.5)]
-
-    assert mean_curve([one, other]) == ((1.0, 1.0), (2.125, 1.75), (2.625, 2.25))
+from replay_chart import chart
 
 
 def test_what_is_low_is_drawn_too() -> None:

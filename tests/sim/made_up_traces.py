@@ -1,10 +1,8 @@
 """Workloads from the generator, and what a policy makes of them."""
 
 from gpumanager.cli.replay import POLICIES
-from gpumanager.sim.trace.outcome import Recorder
-from gpumanager.sim.trace.replay import Replay
-from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
-from gpumanager.sim.trace.workload import Workload, arrange
+from gpumanager.sim.replay import Replay
+from gpumanager.sim.trace import MIXES, Workload, arrange, make_nodes, make_pods
 
 
 def made_up(mix: str = "mixed", nodes: int = 30, seed: int = 5, load: float = 1.2) -> Workload:
@@ -17,7 +15,4 @@ def allocation(workload: Workload, name: str, seed: int = 5) -> float:
 
 
 def allocated_by(replay: Replay) -> float:
-    recorder = Recorder(replay.workload)
-    for step in replay.run():
-        recorder.saw(step)
-    return recorder.outcome(replay.rooms).allocation_percent
+    return list(replay.run())[-1].allocated

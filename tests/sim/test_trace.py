@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 
 from gpumanager.errors import InputError
 from gpumanager.placement.values import PodRequest, Request
-from gpumanager.sim.trace.loader import idle_node, read_nodes, read_pods
-from gpumanager.sim.trace.synthetic import MIXES, make_nodes, make_pods
-from gpumanager.sim.trace.workload import TracePod, arrange
-from tests.sim.trace.made_up_traces import made_up
+from gpumanager.sim.trace import (
+    MIXES,
+    TracePod,
+    arrange,
+    idle_node,
+    make_nodes,
+    make_pods,
+    read_nodes,
+    read_pods,
+)
+from tests.sim.made_up_traces import made_up
 
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\n"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
