@@ -140,6 +140,7 @@ class NodeAgent:
         self._supervisor, settings = outside.supervisor, outside.settings
         self._judged = asyncio.Event()
         """Whether the health of the GPUs is known."""
+        self._begun = False
         cgroups = CgroupFiles.here()
         self._containers = Containers(cgroups)
 
@@ -225,7 +226,7 @@ class NodeAgent:
             self._supervisor.keep("other GPU managers", self._managers.run)
         await self._interfaces.take_up()
         self._outside.monitoring.observe(self._parts)
-        self._supervisor.keep("cluster", partial(publish_facts, self._outside, self._interfaces))
+        self._supervisor.keep("cluster", self._publish_facts)
         for name, start in self._interfaces.first.items():
             self._supervisor.keep(name, start)
         await self._interfaces.start()
@@ -248,9 +249,32 @@ class NodeAgent:
         await self._interfaces.stop()
         await self._virtual.stop()
 
+    async def _publish_facts(self) -> None:
+        """Keep the API server informed of this node, for as long as the task lives; from when its
+        health is watched on: before that, a GPU out of use would be told to be free again."""
+        cluster, node = self._outside.cluster, self._node
+        if isinstance(cluster, Standalone):
+            return
+        software = Software(self._outside.volumes.version, await cuda_version(self._outside.nvml))
+
+        def facts() -> Facts | None:
+            if not self._begun:
+                return None
+            return Facts(
+                node.topology,
+                node.journal.live(),
+                software,
+                node.unhealthy,
+                node.leaving.union(node.closed(DEVICE_PLUGINS)),
+                lambda grant: self._interfaces.owners(grant.id),
+            )
+
+        await cluster.run(facts)
+
     async def _begin(self) -> None:
         """Begin all background tasks, once the journal is read and the kubelet knows of us."""
         await registered_or_late(self._interfaces)
+        self._begun = True
         await self._interfaces.serve_again()
         self._virtual.remove_leftovers()
         gc.freeze()  # the imports: 0.1 s of each full collection, amid a call
@@ -312,24 +336,6 @@ def join(settings: AgentSettings) -> Cluster:
     log.info("this is node %s at %s", node, access)
     recycle = settings.recycle_failed_pods
     return NodeCluster(KubeClient(access), node, labels=settings.node_labels, recycle=recycle)
-
-
-async def publish_facts(outside: Outside, interfaces: Interfaces) -> None:
-    """Keep the API server informed of this node, for as long as the task lives."""
-    if isinstance(outside.cluster, Standalone):
-        return
-    cuda = await cuda_version(outside.nvml)
-    software, node = Software(outside.volumes.version, cuda), interfaces.node
-    await outside.cluster.run(
-        lambda: Facts(
-            node.topology,
-            node.journal.live(),
-            software,
-            node.unhealthy,
-            node.leaving.union(node.closed(DEVICE_PLUGINS)),
-            lambda grant: interfaces.owners(grant.id),
-        )
-    )
 
 
 async def serve_legacy_pods(sockets: LegacySockets, node: Node) -> None:

@@ -175,7 +175,9 @@ def take_log_flags(flags: dict[str, Any]) -> LogFlags:
 
 def read_settings(flags: Mapping[str, Any]) -> AgentSettings:
     """Return the settings; raises InputError."""
-    given = {name: value for name, value in flags.items() if value not in (None, "")}
+    given = {name: value for name, value in flags.items() if value is not None}
+    if not given.get("hostname_override"):
+        given.pop("hostname_override", None)
     if given.pop("incluster_mode"):
         given.pop("kubeconfig", None)
     extra = given.pop("extra_config", None)

@@ -161,7 +161,7 @@ def _explain_claim(
 def _documents(pod: str, node: NodeView) -> dict[str, Any]:
     """Return what the node's document has of a pod, as it is there."""
     containers = zip(node.containers, node.document["containers"], strict=True)
-    events = zip(node.events, node.document["events"], strict=True)
+    events = zip(node.events, node.document.get("events", ()), strict=True)
     return {
         "containers": [said for one, said in containers if one.is_for(pod)],
         "events": [said for one, said in events if one.subject.startswith(f"{pod}/")],

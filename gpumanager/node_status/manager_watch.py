@@ -77,11 +77,17 @@ class ManagerWatch:
     async def run(self) -> None:
         """Watch for as long as the task lives."""
         async with asyncio.TaskGroup() as group:
-            if self._has_slices:
-                group.create_task(self._informer.run())
+            group.create_task(self._follow_slices())
             while True:
                 await self._look()
                 await asyncio.sleep(ROUND_SECONDS)
+
+    async def _follow_slices(self) -> None:
+        """Follow them, where the API server has any: it may not have answered `first`."""
+        if self._has_slices and not self._informer.listed.is_set():
+            await self._list(self._informer)
+        if self._has_slices:
+            await self._informer.run()
 
     async def _list(self, informer: Informer) -> None:
         try:

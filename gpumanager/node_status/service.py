@@ -117,13 +117,17 @@ class NodeCluster:
         known = self.pods.get(pod)
         return known is not None and known.terminating
 
-    async def run(self, facts: Callable[[], Facts]) -> None:
-        """Reconcile for as long as the task lives. facts: called before each round."""
+    async def run(self, facts: Callable[[], Facts | None]) -> None:
+        """Reconcile for as long as the task lives. facts: called before each round; None while
+        nothing is to be written."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node_informer.run())
             group.create_task(self.pod_informer.run())
             group.create_task(
-                self.writer.run(lambda: self._tasks(facts()), self._wake, ROUND_SECONDS)
+                self.writer.run(
+                    lambda: self._tasks(found) if (found := facts()) else (),
+                    *(self._wake, ROUND_SECONDS),
+                )
             )
 
     def _tasks(self, facts: Facts) -> Iterator[Task]:

@@ -96,6 +96,18 @@ def test_as_json_each_has_its_own_field(
     assert said["cluster"][0].startswith("Its phase is Running")
 
 
+def test_a_document_without_events_has_none(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = json.loads(PAGES["/api/node"])
+    del page["events"]  # which the schema leaves open
+    monkeypatch.setitem(PAGES, "/api/node", json.dumps(page))
+
+    words = ["explain", "team/train-0", "--extender", NOBODY, "--agent", server, "--json"]
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out)["admission"]["events"] == []
+
+
 def test_a_pod_that_nobody_knows_is_an_error_that_says_who_was_asked(
     server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

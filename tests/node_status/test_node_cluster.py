@@ -87,6 +87,32 @@ async def test_a_plan_that_came_out_otherwise_is_corrected_and_said(world: ApiWo
     assert event["message"] == "container main has GPU 5, planned was 4"
 
 
+async def test_nothing_is_written_before_the_facts_are_known(world: ApiWorld) -> None:
+    """After a restart, a GPU that is out of use would be told to be free again."""
+    told: list[Facts] = []
+    member, rounds = NodeCluster(world.api, world.node), list[int]()
+
+    def known() -> Facts | None:
+        rounds.append(1)
+        return told[0] if told else None
+
+    async def inventory() -> Any:
+        annotated = (await world.api.get(world.node_path))["metadata"].get("annotations") or {}
+        return annotated.get(ANNOTATION_INVENTORY)
+
+    task = asyncio.create_task(member.run(known))
+    try:
+        while len(rounds) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert await inventory() is None
+
+        told.append(Facts(two_gpus()))
+        assert await until(inventory)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_the_node_gets_labels_and_the_inventory_of_its_gpus(world: ApiWorld) -> None:
     known = Facts(two_gpus(), software=Software("555.58.02", "12.5"))
     labels = {"gaia.tencent.com/gpu-model": "", "team": "vision"}

@@ -49,6 +49,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentSettings]:
         (["--hostname-override=n1", "--v=4"], "hostname_override", "n1"),
         (["-v=4", "--hostname-override", "ab=c"], "hostname_override", "ab=c"),
         (["--hostname-override="], "hostname_override", None),
+        (["--hostname-override", ""], "hostname_override", None),
+        (["--query-addr", ""], "query_addr", ""),  # every address of the host
         (["--kubeconfig=/k"], "kubeconfig", Path("/k")),
         (["--kubeconfig="], "kubeconfig", None),
         (["--kubeconfig=/k", "--incluster-mode=true"], "kubeconfig", None),

@@ -97,7 +97,8 @@ def test_the_tests_of_every_unit_pass_and_nothing_reads_or_writes_out_of_bounds(
     if UNMAPPABLE in planted.stderr:
         pytest.skip("this kernel places memory where the compiler's runtime does not expect it")
     plugins = ["-p", "no:cacheprovider", "-p", few_examples.__name__, "--hypothesis-profile=few"]
-    later = ["--import-mode=append", "-o", "pythonpath="]  # behind the package of the sanitizers
+    # The project's own folder comes behind the package of the sanitizers.
+    later = ["--import-mode=append", "-o", "pythonpath=benchmarks"]
     tests = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *later, *map(str, UNIT_TESTS)]
     ran = subprocess.run(
         tests, env=environment, check=False, capture_output=True, text=True, timeout=1800
