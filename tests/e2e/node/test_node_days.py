@@ -12,7 +12,6 @@ from gpumanager.kubelet.checkpoint import read_checkpoint
 from gpumanager.limits.pages.books import read_usage
 from gpumanager.names import KUBELET_CHECKPOINT, VCORE, VMEMORY
 from gpumanager.units import GIB, MIB
-from tests.e2e.node import enclosure
 from tests.e2e.node.node_process import wait_for
 from tests.e2e.node.real_agent import RealAgent
 from tests.e2e.node.real_node import DEVICE_PLUGINS, RealNode
@@ -41,7 +40,7 @@ def test_the_doctor_finds_nothing_wrong(node: RealNode, agent: RealAgent, pods: 
     assert remarkable <= {"processes"}, found  # with a pid namespace of the node's own
     assert found["kubelet"]["found"].endswith(f"version v{node.version}")
     assert "containerd" in found["container runtime"]["found"]
-    assert found["cgroups"]["found"].endswith(f"made by {enclosure.cgroup_driver()}")
+    assert found["cgroups"]["found"] in {"v1", "v2", "hybrid"}
     assert found["device checkpoint"]["found"].startswith("pods hold 30 of ")
     assert found["journal"]["found"].startswith("containers granted: ")
 
