@@ -38,6 +38,7 @@ from gpumanager.deviceplugin.identity.verdict import GrantFacts, Occasion, ended
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Grant, State
+from gpumanager.grants.journal import Journal
 from gpumanager.grants.node import Node
 from gpumanager.ids import AllocationID
 from gpumanager.isolation.edits import ENV_ALLOCATION
@@ -136,6 +137,8 @@ class Reconciler:
         self._node, self._store = node, node.store
         self._deps = deps
         self._ended: Mapping[AllocationID, float] = {}
+        self._settled: dict[bool, tuple[Journal, Evidence] | None] = {}
+        """What a pass with the runtime, and one without, has read that left nothing to do."""
         self._unrecorded: Mapping[Key, float] = {}
         self._passes = 0
         self.disagreements: tuple[Disagreement, ...] = ()
@@ -153,6 +156,9 @@ class Reconciler:
         granted = self._live()
         self._passes += 1
         turn = self._passes % PASSES_PER_RUNTIME_LIST == 0
+        read = Evidence(checkpoint, view=view)
+        if not turn and (self._store.journal, read) == self._settled.get(False):
+            return Look(began, names, read)
         unowned = {*self._deps.isolation.allocations()} - {*self._store.journal.grants}
         doubtful = unowned or ended_grants(granted, Occasion.PASS, GrantFacts(view, checkpoint))
         asked = doubtful or turn
@@ -166,6 +172,9 @@ class Reconciler:
 
         Raises JournalUnwritable.
         """
+        read, asked = (self._store.journal, look.evidence), look.evidence.live is not None
+        if read == self._settled.get(asked):
+            return ()
         others = self._node.grants(CLAIMS)
         claimed = {gpu for one in others for gpu in one.gpus}
         names = {*self._deps.isolation.allocations()} - {one.id for one in others}
@@ -197,6 +206,9 @@ class Reconciler:
         await self._store.forget()
         await self._remove(evidence)
         await self._store.tidy()
+        waiting = self._ended or self._unrecorded or self.disagreements or len(known) < len(live)
+        released = any(one.released for one in self._store.journal.grants.values())
+        self._settled[asked] = None if waiting or released else read
         return due
 
     def _apart(self, source: str) -> AbstractContextManager[None]:
