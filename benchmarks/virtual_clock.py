@@ -25,7 +25,7 @@ EPOCH_NS: Final = 1000 * NS
 """Where virtual time begins; 0 would be never to many."""
 
 PATIENCE_SECONDS: Final = 300.0
-"""Of real time, for one sleep: somebody computes, or waits for what this clock knows nothing of."""
+"""Of real time for one sleep: a program computes, or waits for what this clock does not see."""
 
 _LOOK_SECONDS: Final = 0.002
 
@@ -80,7 +80,7 @@ class Clock(Timer, Protocol):
 
 
 class SystemClock(RealClock):
-    """The system's, for which nobody has to do anything."""
+    """The system's clock, which advances by itself."""
 
     one_by_one = False
 

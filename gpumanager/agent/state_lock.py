@@ -133,7 +133,7 @@ def lock_holder(directory: Path) -> LockHolder | None:
 async def request_handover(directory: Path) -> contextlib.AbstractContextManager[object]:
     """Allow the other agent to hand over, until the context ends. Raises OSError."""
     file = _open(directory / NEXT_NAME)
-    while not _lock(file):  # noqa: ASYNC110 - a third agent, which tells nobody
+    while not _lock(file):  # noqa: ASYNC110 - a third agent has it, and flock sends no event
         await asyncio.sleep(RETRY_SECONDS)
     return file
 
