@@ -163,7 +163,9 @@ class VirtualManager:
             return None
         place = self.directory(allocation) / CONTAINER_TURNS.name
         try:
-            place.mkdir(mode=0o711, exist_ok=True)
+            place.mkdir(exist_ok=True)
+            # runc reads it as the pod's root, who is nobody here in a pod with a user namespace.
+            place.chmod(0o755)
         except OSError as error:
             raise VirtualManagerFailed("cannot make", place, error) from error
         return self._turns.folder(allocation)

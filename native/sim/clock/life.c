@@ -7,6 +7,7 @@
 
 struct stat_line {
     char state;
+    long threads; /* of the process */
     uint64_t start_time;
 };
 
@@ -28,8 +29,8 @@ static int read_stat(int32_t pid, int32_t tid, struct stat_line *out)
     unsigned long long start_time;
     if (rest == NULL || sscanf(rest,
                                ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                               "%*d %*d %*d %llu",
-                               &out->state, &start_time) != 2)
+                               "%*d %ld %*d %llu",
+                               &out->state, &out->threads, &start_time) != 3)
         return -EPROTO;
     out->start_time = start_time;
     return 0;
@@ -49,7 +50,13 @@ enum life life_of(const struct simclock_taker *taker)
         return LIFE_DEAD;
     if (error != 0) /* no descriptor left, say: the next look will tell */
         return LIFE_RUNS;
-    if (line.state == 'Z' || line.state == 'X' || line.start_time != taker->start_time)
+    if (line.start_time != taker->start_time)
         return LIFE_DEAD;
+    if (line.state == 'Z' || line.state == 'X') {
+        /* A process ends with the last of its threads: until then no pidfd tells of it. Its first
+         * thread is gone before, and who leaves by pthread_exit() is not LEAVING. */
+        bool ending = taker->state == SIMCLOCK_LEAVING && taker->tid == taker->pid;
+        return ending && line.threads > 1 ? LIFE_RUNS : LIFE_DEAD;
+    }
     return line.state == 'R' ? LIFE_RUNS : LIFE_BLOCKED;
 }
