@@ -2,7 +2,8 @@
 
 charts/gpu-manager/values.schema.json   of values.yaml
 docs/install.md                         its table of values, of values.yaml
-tests/chart/golden/NAME.yaml            of ci/NAME-values.yaml, by a real helm
+tests/chart/golden/default.yaml         of ci/default-values.yaml, by a real helm
+tests/chart/golden/CASE.diff            what ci/CASE-values.yaml changes of it, by a real helm
 deploy/gpu-manager.yaml                 for those without helm, by a real helm
 """
 
@@ -13,14 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.chart import helm_program, values
+from tests import ROOT
+from tests.chart import differences, goldens, helm_program, values
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-GOLDEN: Final = Path(__file__).parent / "golden"
 PAGE: Final = ROOT / "docs" / "install.md"
 BEGINS: Final = "<!-- values: made by tests/chart/generate.py -->\n"
 ENDS: Final = "<!-- end of values -->\n"
-RAW: Final = ROOT / "deploy" / "gpu-manager.yaml"
 RAW_HEAD: Final = """\
 # gpu-manager without Helm, made of charts/gpu-manager by tests/chart/generate.py.
 # What has to be written here before it is applied: docs/install.md.
@@ -39,10 +38,6 @@ ONCE: Final = "bWFkZSBieSBoZWxt"
 """Stands for what helm makes at random: `made by helm`."""
 
 
-def cases() -> list[str]:
-    return sorted(one.name.removesuffix("-values.yaml") for one in (values.CHART / "ci").iterdir())
-
-
 def schema_text() -> str:
     found = values.described((values.CHART / "values.yaml").read_text())
     return json.dumps(values.schema(found), indent=2) + "\n"
@@ -59,7 +54,10 @@ def page_text(page: str) -> str:
 def golden_text(case: str) -> str:
     """Without dashboards and rules, which are installed as they lie there (`test_helm`)."""
     made = helm_program.rendered("--values", f"ci/{case}-values.yaml")
-    return _RANDOM.sub(rf"\1: {ONCE}", _FILES.sub("", made))
+    text = _RANDOM.sub(rf"\1: {ONCE}", _FILES.sub("", made))
+    if case == "default":
+        return text
+    return differences.difference(goldens.default_of(case), differences.objects(text))
 
 
 def raw_text() -> str:
@@ -72,8 +70,9 @@ def products() -> Iterator[tuple[Path, str]]:
     if helm_program.found() is None:
         sys.stderr.write(f"{helm_program.MISSING}: goldens and raw YAML stay as they are\n")
         return
-    yield from ((GOLDEN / f"{case}.yaml", golden_text(case)) for case in cases())
-    yield RAW, raw_text()
+    for case in sorted(goldens.CASES, key="default".__ne__):  # the others differ from that
+        yield goldens.golden(case), golden_text(case)
+    yield goldens.RAW, raw_text()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,27 @@
-"""Objects of the rendered chart, and the few ways in which tests look at them."""
+"""Objects of the rendered chart, and the few ways in which tests look at them.
 
-from collections.abc import Iterator, Mapping
+golden/default.yaml has all of them, with the chart's own values; golden/CASE.diff says what
+ci/CASE-values.yaml changes (`differences`). deploy/gpu-manager.yaml is one more case.
+"""
+
+import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from tests import ROOT
+from tests.chart import differences
+from tests.chart.differences import Objects
+
 GOLDEN: Final = Path(__file__).parent / "golden"
-RAW: Final = Path(__file__).parents[2] / "deploy" / "gpu-manager.yaml"
-FILES: Final = (*sorted(GOLDEN.glob("*.yaml")), RAW)
+DEFAULT: Final = GOLDEN / "default.yaml"
+RAW: Final = ROOT / "deploy" / "gpu-manager.yaml"
+CI: Final = ROOT / "charts" / "gpu-manager" / "ci"
+CASES: Final = tuple(sorted(one.name.removesuffix("-values.yaml") for one in CI.iterdir()))
+WITH_RAW: Final = (*CASES, "raw")
 WORKLOADS: Final = {"DaemonSet", "Deployment"}
 COMPONENT: Final = "app.kubernetes.io/component"
 OURS: Final = ("agent", "extender", "webhook")
@@ -18,13 +30,35 @@ OURS: Final = ("agent", "extender", "webhook")
 Object = Mapping[str, Any]
 
 
+def golden(case: str) -> Path:
+    return DEFAULT if case == "default" else GOLDEN / f"{case}.diff"
+
+
+def default_of(case: str) -> Objects:
+    """The default's objects, by the names that the case gives them."""
+    chosen = yaml.safe_load((CI / f"{case}-values.yaml").read_text())
+    name = chosen.get("fullnameOverride", "gpu-manager")
+    ours = re.compile(r"(?m)\bgpu-manager(?=-[a-z])|(?<=^  name: )gpu-manager$")
+    return differences.objects(ours.sub(name, DEFAULT.read_text()))
+
+
 @cache
-def objects(path: Path) -> tuple[Object, ...]:
-    return tuple(one for one in yaml.safe_load_all(path.read_text()) if one)
+def text(case: str) -> str:
+    """All that is rendered of a case."""
+    if case == "raw":
+        return RAW.read_text()
+    if case == "default":
+        return DEFAULT.read_text()
+    return differences.text(differences.applied(default_of(case), golden(case).read_text()))
 
 
-def of_kind(path: Path, *kinds: str) -> list[Object]:
-    return [one for one in objects(path) if one["kind"] in kinds]
+@cache
+def objects(case: str) -> tuple[Object, ...]:
+    return tuple(one for one in yaml.safe_load_all(text(case)) if one)
+
+
+def of_kind(case: str, *kinds: str) -> list[Object]:
+    return [one for one in objects(case) if one["kind"] in kinds]
 
 
 def part(one: Object) -> str:
@@ -32,9 +66,9 @@ def part(one: Object) -> str:
     return str(one["metadata"]["labels"][COMPONENT])
 
 
-def workloads(path: Path) -> dict[str, Object]:
+def workloads(case: str) -> dict[str, Object]:
     """What runs pods, by part."""
-    return {part(one): one for one in of_kind(path, *WORKLOADS)}
+    return {part(one): one for one in of_kind(case, *WORKLOADS)}
 
 
 def template(workload: Object) -> Object:
@@ -47,11 +81,10 @@ def container(workload: Object) -> Object:
     return dict(found)
 
 
-def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Parts of ours and the arguments of `gpumanager` in their containers."""
-    for name, one in workloads(path).items():
-        if name in OURS:
-            yield name, list(container(one)["args"])
+def commands(case: str) -> dict[str, list[str]]:
+    """The arguments of `gpumanager` in the containers of our parts."""
+    found = workloads(case).items()
+    return {name: list(container(one)["args"]) for name, one in found if name in OURS}
 
 
 def name_of(one: Object) -> str:

@@ -13,10 +13,11 @@ from gpumanager import cli
 from gpumanager.cli import agent, webhook
 from gpumanager.cli.extender import read_address, read_policy
 from gpumanager.settings import AgentSettings
-from tests.chart import generate, goldens
+from tests import ROOT
+from tests.chart import goldens
 from tests.chart.goldens import Object
 
-pytestmark = pytest.mark.parametrize("path", goldens.FILES, ids=lambda path: path.stem)
+pytestmark = pytest.mark.parametrize("case", goldens.WITH_RAW)
 
 VARIABLES = {"$(POD_NAME)": "pod-1"}
 CLUSTER_WIDE = {
@@ -29,37 +30,28 @@ UNPRIVILEGED = {"runtime-class"}
 """Cases in which nobody is privileged."""
 
 
-def test_an_object_has_its_names_and_labels(path: Path) -> None:
-    for one in goldens.objects(path):
+def test_an_object_has_its_names_and_labels(case: str) -> None:
+    for one in goldens.objects(case):
         metadata = one["metadata"]
         assert one["apiVersion"]
         assert {"name", "labels"} <= metadata.keys()
         assert ("namespace" in metadata) == (one["kind"] not in CLUSTER_WIDE), goldens.name_of(one)
 
 
-def test_no_object_comes_twice(path: Path) -> None:
-    names = [
-        (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-        for one in goldens.objects(path)
-    ]
-
-    assert sorted(names, key=str) == sorted(set(names), key=str)
-
-
-def test_selectors_find_the_pods_they_are_for(path: Path) -> None:
+def test_selectors_find_the_pods_they_are_for(case: str) -> None:
     pods = {
         name: goldens.template(one)["metadata"]["labels"]
-        for name, one in goldens.workloads(path).items()
+        for name, one in goldens.workloads(case).items()
     }
-    for owner, selector in _selectors(path):
+    for owner, selector in _selectors(case):
         wanted = {k: v for k, v in selector.items() if k != "tencent.com/extender-role"}
         found = [name for name, labels in pods.items() if wanted.items() <= labels.items()]
         assert found == [owner]
 
 
-def _selectors(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _selectors(case: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Parts and the labels by which somebody finds their pods."""
-    for one in goldens.objects(path):
+    for one in goldens.objects(case):
         spec = one.get("spec") or {}
         name = goldens.part(one)
         for key in ("selector", "podSelector"):
@@ -75,25 +67,25 @@ def _selectors(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
                 yield name, spread["labelSelector"]["matchLabels"]
 
 
-def test_ports_are_those_that_containers_have(path: Path) -> None:
+def test_ports_are_those_that_containers_have(case: str) -> None:
     ports = {
         name: {
             port["name"]: port["containerPort"] for port in goldens.container(one).get("ports", ())
         }
-        for name, one in goldens.workloads(path).items()
+        for name, one in goldens.workloads(case).items()
     }
-    for service in goldens.of_kind(path, "Service"):
+    for service in goldens.of_kind(case, "Service"):
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports[
             goldens.part(service)
         ].keys()
-    for policy in goldens.of_kind(path, "NetworkPolicy"):
+    for policy in goldens.of_kind(case, "NetworkPolicy"):
         rules = policy["spec"]["ingress"]
         named = {port["port"] for rule in rules for port in rule["ports"]}
         assert named <= ports[goldens.part(policy)].keys()
-    for monitor in goldens.of_kind(path, "PodMonitor"):
+    for monitor in goldens.of_kind(case, "PodMonitor"):
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert endpoint["port"] in ports[goldens.part(monitor)]
-    for one in goldens.workloads(path).values():
+    for one in goldens.workloads(case).values():
         _probes_ask_a_port(goldens.container(one))
 
 
@@ -113,13 +105,13 @@ def _a_probe_runs(command: list[str], arguments: list[str]) -> None:
     assert f"--probe-socket={params['path']}" in arguments
 
 
-def test_arguments_are_flags_that_the_program_has(path: Path) -> None:
-    for name, arguments in goldens.commands(path):
+def test_arguments_are_flags_that_the_program_has(case: str) -> None:
+    for name, arguments in goldens.commands(case).items():
         params = _parsed(name, arguments)
         if name == "agent":
             agent.take_log_flags(params)
             settings = agent.read_settings(params)
-            _paths_of_the_agent_are_mounted(settings, goldens.workloads(path)["agent"])
+            _paths_of_the_agent_are_mounted(settings, goldens.workloads(case)["agent"])
         if name == "webhook":
             del params["level"], params["format"]
             webhook.read_settings(params)
@@ -160,16 +152,16 @@ def _paths_of_the_agent_are_mounted(settings: AgentSettings, workload: Object) -
     assert any(place in mounts for place in (settings.driver_root, *settings.driver_root.parents))
 
 
-def test_every_mount_has_its_volume_and_every_volume_a_mount(path: Path) -> None:
-    for one in goldens.workloads(path).values():
+def test_every_mount_has_its_volume_and_every_volume_a_mount(case: str) -> None:
+    for one in goldens.workloads(case).values():
         mounted = [mount["name"] for mount in goldens.container(one)["volumeMounts"]]
         assert sorted(mounted) == sorted(
             volume["name"] for volume in goldens.template(one)["spec"]["volumes"]
         )
 
 
-def test_what_is_privileged_or_may_more_says_why(path: Path) -> None:
-    text = path.read_text()
+def test_what_is_privileged_or_may_more_says_why(case: str) -> None:
+    text = goldens.text(case)
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if re.fullmatch(r" *(privileged: true|hostPID: true|hostNetwork: true|runAsUser: 0)", line):
@@ -178,13 +170,14 @@ def test_what_is_privileged_or_may_more_says_why(path: Path) -> None:
         assert all(re.search(r"- [A-Z_]+ # \w+", line) for line in added.splitlines())
 
 
-def test_only_the_agent_may_more_than_an_ordinary_pod(path: Path) -> None:
-    for name, one in goldens.workloads(path).items():
+def test_only_the_agent_may_more_than_an_ordinary_pod(case: str) -> None:
+    for name, one in goldens.workloads(case).items():
         spec, container = goldens.template(one)["spec"], goldens.container(one)
         own = container["securityContext"]
         assert own["readOnlyRootFilesystem"] is True
         if name == "agent":
-            assert own.get("privileged", False) is (path.stem not in UNPRIVILEGED)
+            assert own.get("privileged", False) is (case not in UNPRIVILEGED)
+            assert ("seccompProfile" in own) is (case in UNPRIVILEGED)
             continue
         assert not {"hostPID", "hostNetwork", "hostIPC"} & spec.keys()
         assert own["allowPrivilegeEscalation"] is False
@@ -194,15 +187,9 @@ def test_only_the_agent_may_more_than_an_ordinary_pod(path: Path) -> None:
         assert not [volume for volume in spec["volumes"] if "hostPath" in volume]
 
 
-def test_a_privileged_agent_is_the_only_one_without_a_seccomp_profile(path: Path) -> None:
-    own = goldens.container(goldens.workloads(path)["agent"])["securityContext"]
-
-    assert ("seccompProfile" in own) == (path.stem in UNPRIVILEGED)
-
-
-def test_mounts_of_the_host_that_change_are_followed(path: Path) -> None:
+def test_mounts_of_the_host_that_change_are_followed(case: str) -> None:
     """A driver's container, or a runtime, mounts and unmounts below while the agent runs."""
-    mounts = goldens.container(goldens.workloads(path)["agent"])["volumeMounts"]
+    mounts = goldens.container(goldens.workloads(case)["agent"])["volumeMounts"]
     followed = {one["name"] for one in mounts if one.get("mountPropagation") == "HostToContainer"}
 
     assert {"runtime", "cgroups"} | (
@@ -210,31 +197,31 @@ def test_mounts_of_the_host_that_change_are_followed(path: Path) -> None:
     ) == followed
 
 
-def test_the_extenders_certificate_is_for_whom_kube_scheduler_calls(path: Path) -> None:
-    for configuration in goldens.of_kind(path, "ConfigMap"):
+def test_the_extenders_certificate_is_for_whom_kube_scheduler_calls(case: str) -> None:
+    for configuration in goldens.of_kind(case, "ConfigMap"):
         if goldens.part(configuration) != "scheduler":
             continue
         text = configuration["data"]["scheduler.yaml"]
         entries = yaml.safe_load(text)["extenders"]
         (service,) = (
-            one for one in goldens.of_kind(path, "Service") if goldens.part(one) == "extender"
+            one for one in goldens.of_kind(case, "Service") if goldens.part(one) == "extender"
         )
         metadata = service["metadata"]
         host = f"{metadata['name']}.{metadata['namespace']}.svc"
         (port,) = service["spec"]["ports"]
         url = f"https://{host}:{port['port']}/scheduler"
         assert {entry["urlPrefix"] for entry in entries} == {url}
-        for certificate in goldens.of_kind(path, "Certificate"):
+        for certificate in goldens.of_kind(case, "Certificate"):
             if goldens.part(certificate) == "extender":
                 assert host in certificate["spec"]["dnsNames"]
 
 
-def test_kube_scheduler_is_told_what_the_docs_tell(path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "extender.md").read_text()
+def test_kube_scheduler_is_told_what_the_docs_tell(case: str) -> None:
+    page = (ROOT / "docs" / "extender.md").read_text()
     first, second = (block.split("```")[0] for block in page.split("```yaml\n")[1:3])
     documented, claims = yaml.safe_load(first), yaml.safe_load(second)
-    told = documented["extenders"] + (claims if "--claims" in extender_arguments(path) else [])
-    for configuration in goldens.of_kind(path, "ConfigMap"):
+    told = documented["extenders"] + (claims if "--claims" in extender_arguments(case) else [])
+    for configuration in goldens.of_kind(case, "ConfigMap"):
         if goldens.part(configuration) == "scheduler":
             ours = yaml.safe_load(configuration["data"]["scheduler.yaml"])
             assert ours["percentageOfNodesToScore"] == documented["percentageOfNodesToScore"]
@@ -246,12 +233,12 @@ def test_kube_scheduler_is_told_what_the_docs_tell(path: Path) -> None:
                 }
 
 
-def extender_arguments(path: Path) -> list[str]:
-    return dict(goldens.commands(path)).get("extender", [])
+def extender_arguments(case: str) -> list[str]:
+    return goldens.commands(case).get("extender", [])
 
 
-def test_the_webhooks_are_those_of_the_docs(path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
+def test_the_webhooks_are_those_of_the_docs(case: str) -> None:
+    page = (ROOT / "docs" / "webhook.md").read_text()
     blocks = page.split("```yaml\n")[1:]
     documented = {
         (one["kind"], hook["name"]): hook
@@ -260,7 +247,7 @@ def test_the_webhooks_are_those_of_the_docs(path: Path) -> None:
         for hook in one.get("webhooks", ())
     }
     of_the_cluster = {"clientConfig", "failurePolicy", "namespaceSelector", "rules"}
-    for one in goldens.of_kind(path, *{kind for kind, _ in documented}):
+    for one in goldens.of_kind(case, *{kind for kind, _ in documented}):
         for ours in one["webhooks"]:  # two where there are claims; what changes pods is alike
             known = (one["kind"], ours["name"])
             told = documented.get(known) or documented[known[0], "pods.gpu-manager.tencent.com"]
@@ -269,7 +256,3 @@ def test_the_webhooks_are_those_of_the_docs(path: Path) -> None:
             assert {k: ours[k] for k in same} == {k: told[k] for k in same} | name
             assert ours["failurePolicy"] in {"Ignore", "Fail"}
             assert ours.keys() - of_the_cluster == same
-
-
-def test_a_golden_is_of_a_case(path: Path) -> None:
-    assert path == goldens.RAW or path.stem in generate.cases()

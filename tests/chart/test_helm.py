@@ -49,22 +49,20 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", generate.cases())
+@pytest.mark.parametrize("case", goldens.CASES)
 def test_helm_finds_nothing_to_complain_of(case: str) -> None:
     done = helm("lint", "--strict", ".", "--values", f"ci/{case}-values.yaml")
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("case", generate.cases())
+@pytest.mark.parametrize("case", goldens.CASES)
 def test_a_golden_is_what_helm_renders(case: str) -> None:
-    golden = generate.GOLDEN / f"{case}.yaml"
-
-    assert golden.read_text() == generate.golden_text(case), "python -m tests.chart.generate"
+    assert goldens.golden(case).read_text() == generate.golden_text(case), "run `make chart`"
 
 
 def test_the_raw_yaml_is_what_helm_renders() -> None:
-    assert generate.RAW.read_text() == generate.raw_text(), "python -m tests.chart.generate"
+    assert goldens.RAW.read_text() == generate.raw_text(), "run `make chart`"
 
 
 @pytest.mark.parametrize(("value", "said"), REFUSED.items())

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from gpumanager.sim.gpu import SimulatedGpus
-from tests.chart import generate, goldens, helm_program
+from tests.chart import goldens, helm_program
 from tests.e2e.chart.foreign_kinds import foreign_kinds
 from tests.e2e.chart.real_release import NAMESPACE, Release, notes, skip_if_too_old
 from tests.e2e.cluster.api_client import ApiError
@@ -54,7 +54,7 @@ def _text(case: str) -> str:
     return helm_program.rendered("--values", f"ci/{case}-values.yaml")
 
 
-@pytest.mark.parametrize("case", [*generate.cases(), RAW])
+@pytest.mark.parametrize("case", [*goldens.CASES, RAW])
 def test_an_api_server_takes_every_object_as_it_is(node: RealNode, case: str) -> None:
     unknown = [one["kind"] for one in parsed(_text(case)) if not is_taken(node.api, one)]
 
@@ -81,7 +81,7 @@ def release(node: RealNode) -> Iterator[Release]:
     made.uninstall("--ignore-not-found")
 
 
-@pytest.mark.parametrize("case", generate.cases())
+@pytest.mark.parametrize("case", goldens.CASES)
 def test_an_uninstall_leaves_nothing_of_what_was_installed(
     node: RealNode, release: Release, case: str
 ) -> None:
