@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -109,8 +110,13 @@ def part_of(path: Path, package: Path = PACKAGE) -> str:
     return path.relative_to(package).parts[0].removesuffix(".py")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -203,8 +209,7 @@ def test_a_wrong_import_is_found(part: str, line: str, tmp_path: Path) -> None:
 
 
 def classes(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text())
-    return [one.name for one in tree.body if isinstance(one, ast.ClassDef)]
+    return [one.name for one in parsed(path).body if isinstance(one, ast.ClassDef)]
 
 
 def test_a_public_class_name_stands_for_one_class() -> None:
@@ -247,7 +252,7 @@ def test_an_include_guard_is_the_header_s_path() -> None:
 
 def texts(path: Path) -> Iterator[str]:
     """Docstrings, and the literals of log lines."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         match node:
             case ast.Expr(ast.Constant(str(text))):
                 yield text

@@ -15,12 +15,22 @@ CHANGED = "changed"
 """Of extending.md: run with the page's changes, by test_extending.py."""
 
 RUN_ELSEWHERE = ("docs/gallery.md", "README.md")
-"""By tests/sim/node/test_examples.py and tests/test_readme.py."""
+"""By tests/sim/node/test_examples.py and tests/test_readme.py: what they say is not run again."""
 
 PROGRAMS = re.compile(r"(\$ )?((\S+/)?(gpumanager|python3?|pytest|pip)|make|kubectl|helm|git) ")
 EVERY = every_block()
 SHOWN = [block for block in EVERY if block.language in SHELLS]
-RUN = [one for one in SHOWN if one.mark == "run" and name_of(one.page) not in RUN_ELSEWHERE]
+RUN_THERE = {
+    tuple(words)
+    for one in SHOWN
+    if one.mark == "run" and name_of(one.page) in RUN_ELSEWHERE
+    for words in shell.commands(one)
+}
+RUN = [
+    one
+    for one in SHOWN
+    if one.mark == "run" and not RUN_THERE.issuperset(map(tuple, shell.commands(one)))
+]
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
