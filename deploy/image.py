@@ -48,9 +48,14 @@ GLIBC: Final = "2.36"
 
 
 def furnish(
-    destination: Path, *, wheel: Path | None = None, shims: bool = True, machine: str = HERE
+    destination: Path,
+    *,
+    wheel: Path | None = None,
+    packages: bool = True,
+    shims: bool = True,
+    machine: str = HERE,
 ) -> None:
-    """All of it. wheel: ours, where it is built already.
+    """All of it. wheel: ours, where it is built already. packages: those of others, from an index.
 
     shims: without those for all machines, there are the ones of `machine` alone.
     """
@@ -58,7 +63,7 @@ def furnish(
     with tempfile.TemporaryDirectory() as work:
         ours = wheel or build_wheel(Path(work), machine)
         words = ("install", "--no-compile", "--target", str(site), *wheels_for(machine))
-        _pip(*words, str(ours))
+        _pip(*words, *(() if packages else ("--no-deps", "--no-index")), str(ours))
     if shims:
         add_shims(site / "vcuda_shim")
     for path in unwanted(site):

@@ -63,7 +63,7 @@ class Served:
 
     async def long(self, _request: web.BaseRequest) -> web.Response:
         self.longs += 1
-        return answer(200, b"x" * (64 << 20))
+        return answer(200, b"x" * (16 << 20))
 
     async def ask(self, method: str, path: str, **more: Any) -> http.client.HTTPResponse:
         return await asyncio.to_thread(self._ask, method, path, more)
@@ -151,7 +151,7 @@ async def test_another_method_is_405_and_names_those_there_are(serve: Start, met
     ids=["words", "no version", "two spaces", "TLS", "HTTP/2", "long head"],
 )
 async def test_what_is_no_request_is_told_so(serve: Start, words: bytes, status: int) -> None:
-    said = await (await serve(SHORT)).say(words)
+    said = await (await serve()).say(words)
 
     assert said.split(b" ")[1] == str(status).encode()
 
@@ -175,7 +175,9 @@ async def test_a_connection_without_a_whole_request_is_closed(serve: Start, word
 
 
 async def test_a_connection_that_asks_no_more_is_closed(serve: Start) -> None:
-    said = await (await serve(SHORT)).say(b"GET /page HTTP/1.1\r\nHost: node\r\n\r\n" * 2)
+    served = await serve(ConnectionBounds(idle_seconds=0.2, grace_seconds=0.1))
+
+    said = await served.say(b"GET /page HTTP/1.1\r\nHost: node\r\n\r\n" * 2)
 
     assert said.count(b"hello") == 2
 

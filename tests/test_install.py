@@ -1,4 +1,7 @@
-"""`pip install .` brings all that works without the source tree; `-e .` builds all in it."""
+"""What is made of the sources brings all that works without them: the sdist, the wheel that is
+built of it, the venv that it is installed in, and the container image. `pip install -e .` builds
+all in the sources. The wheel is built once, without optimization: what is shown is what is where.
+"""
 
 import asyncio
 import contextlib
@@ -10,15 +13,17 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
-import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from importlib.util import cache_from_source
 from pathlib import Path
 
+import image
 import pytest
 
 from gpumanager import __version__
 from gpumanager.sim.cluster.server import SimulatedApiServer
-from gpumanager.sim.container.process import namespaces_available
+from tests.chart import image_contents
+from tests.e2e.node import agent_image
 from tests.e2e.node.agent_image import needed
 from tests.hostile.random_attacks import free_port
 from tests.scheduler.webhook.review_texts import pod, review
@@ -26,7 +31,6 @@ from tests.sim.claims.claim_objects import claim, request
 from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent
-MISSING = namespaces_available()
 
 
 @pytest.fixture(scope="module")
@@ -38,40 +42,64 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a copy: other tests build in this tree at the same time."""
-    out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
-    subprocess.run([*command, "-w", str(out), str(checkout)], check=True, timeout=1800)
-    (built,) = out.glob("*.whl")
-    return built
+    out = tmp_path_factory.mktemp("sdist")
+    script = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    python(script, str(out), at=shutil.copytree(checkout, out / "tree", symlinks=True))
+    (made,) = out.glob("*.tar.gz")
+    return made
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path) -> Path:
-    """The wheel's content, unpacked: what pip would put into site-packages."""
-    site = wheel.with_name("site")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-        for member in archive.infolist():  # extractall drops modes
-            (site / member.filename).chmod(member.external_attr >> 16 or 0o644)
+def wheel(sdist: Path) -> Path:
+    quick = compiler(sdist.with_name("cc"), 'exec gcc "$@" -O0 -g0')
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
+    build = [*command, "-w", str(sdist.parent), str(sdist)]
+    subprocess.run(build, check=True, timeout=1800, env=os.environ | quick)
+    (built,) = sdist.parent.glob("*.whl")
+    return built
+
+
+def compiler(program: Path, line: str) -> dict[str, str]:
+    """The environment in which that is the compiler."""
+    program.write_text(f"#!/bin/sh\n{line}\n")
+    program.chmod(0o755)
+    return {"CC": str(program)}
+
+
+def python(script: str, *words: str, at: Path, **environment: str) -> None:
+    command = [sys.executable, "-c", script, *words]
+    subprocess.run(command, cwd=at, check=True, timeout=1800, env=os.environ | environment)
+
+
+@pytest.fixture(scope="module")
+def packages(wheel: Path) -> Path:
+    """What it requires and nothing else, linked from this Python's packages: no index is asked."""
+    site = wheel.with_name("packages")
+    for file in (file for one in needed() for file in one.files or () if ".." not in file.parts):
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).symlink_to(file.locate())
     return site
 
 
 @pytest.fixture(scope="module")
-def venv(wheel: Path) -> Path:
-    """A venv into which pip has installed the wheel, without extras. What it requires, and nothing
-    else, is linked from this Python's packages: no index is asked.
-    """
+def venv(wheel: Path, packages: Path) -> Path:
+    """A venv into which pip has installed the wheel, without extras, and found what it requires."""
     home = wheel.with_name("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (site,) = home.glob("lib/python*/site-packages")
-    for file in (file for one in needed() for file in one.files or () if ".." not in file.parts):
-        (site / file).parent.mkdir(parents=True, exist_ok=True)
-        (site / file).symlink_to(file.locate())
+    shutil.copytree(packages, site, symlinks=True, dirs_exist_ok=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "install", "-q"]
     subprocess.run([*pip, "--no-index", str(wheel)], check=True, timeout=1800)
     return home
+
+
+@pytest.fixture(scope="module")
+def installed(venv: Path) -> Path:
+    """Where the venv has its packages."""
+    (site,) = venv.glob("lib/python*/site-packages")
+    return site
 
 
 NATIVE = (
@@ -90,16 +118,11 @@ NATIVE = (
 )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *NATIVE,
-        "gpumanager/volume/volume.conf",
-        "gpumanager/sim/machines/dgx-a100.yaml",
-    ],
-)
-def test_the_wheel_brings_what_the_code_needs(installed: Path, name: str) -> None:
-    assert (installed / name).stat().st_size > 0
+DATA = ("gpumanager/volume/volume.conf", "gpumanager/sim/machines/dgx-a100.yaml")
+
+
+def test_the_wheel_brings_what_the_code_needs(installed: Path) -> None:
+    assert [name for name in (*NATIVE, *DATA) if not (installed / name).stat().st_size] == []
 
 
 def test_programs_can_be_executed(installed: Path) -> None:
@@ -139,12 +162,10 @@ def typed(venv: Path, folder: Path, *words: str | Path) -> tuple[int, str]:
 
 
 @pytest.mark.namespaces
-@pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
 @pytest.mark.parametrize(
     ("example", "where"),
     [
         ("half-a-gpu.yaml", "in the checkout"),
-        ("half-a-gpu.yaml", "elsewhere"),
         ("claims/one-share.yaml", "elsewhere"),
     ],
 )
@@ -257,12 +278,79 @@ async def test_installed_services_answer_and_stop_when_told(
             assert json.load(answer)["response"]["allowed"] is True
 
 
+STAND_IN = """\
+case " $* " in *" -E "*) exec gcc "$@" ;; esac
+while [ "$1" != -o ]; do shift; done
+echo made >"$2"
+"""
+"""A compiler whose libraries and programs are only files: the real one builds the wheel's."""
+
+
 def test_an_editable_install_builds_everything_in_the_source_tree(
     checkout: Path, tmp_path: Path
 ) -> None:
     tree = shutil.copytree(checkout, tmp_path / "tree", symlinks=True)
     script = "from setuptools.build_meta import build_editable; build_editable('..')"
 
-    subprocess.run([sys.executable, "-c", script], cwd=tree, check=True, timeout=1800)
+    python(script, at=tree, **compiler(tmp_path / "cc", STAND_IN))
 
     assert [name for name in NATIVE if not (tree / name).stat().st_size] == []
+
+
+@pytest.fixture(scope="module")
+def furnished(wheel: Path) -> Path:
+    """What the Dockerfile's first stage makes, without others' packages and machines' shims."""
+    destination = wheel.with_name("image")
+    image.furnish(destination, wheel=wheel, packages=False, shims=False)
+    return destination
+
+
+def test_the_image_holds_what_is_listed_and_nothing_else_of_ours(furnished: Path) -> None:
+    names = image_contents.files(furnished)
+
+    assert image_contents.unlisted(names) == []
+    assert image_contents.unmet(names) == []
+
+
+def test_nothing_is_in_the_image_that_nobody_runs(furnished: Path) -> None:
+    others = (f"{image.SITE}/{name}" for name in agent_image.packaged())
+
+    assert image_contents.of_no_use([*image_contents.files(furnished), *others]) == []
+
+
+def test_the_image_for_a_real_node_has_the_same_files(furnished: Path) -> None:
+    def ours(names: Iterable[str]) -> set[str]:
+        of_us, written = re.compile(r"gpumanager/|vcuda_shim/"), re.compile(r"\.pyc$|/lib/shim-")
+        return {one for one in names if of_us.match(one) and not written.search(one)}
+
+    names = [one.removeprefix(f"{image.SITE}/") for one in image_contents.files(furnished)]
+    assert ours(agent_image.packaged()) == ours(names)
+
+
+def test_every_module_of_the_image_is_compiled(furnished: Path) -> None:
+    modules = [one for one in (furnished / image.SITE).rglob("*.py") if one.stat().st_size]
+
+    assert len(modules) > 200
+    assert [one for one in modules if not Path(cache_from_source(str(one))).is_file()] == []
+
+
+@pytest.mark.parametrize("command", ["agent", "extender", "webhook", "doctor", "explain"])
+def test_a_command_starts_with_what_is_in_the_image_alone(
+    furnished: Path, packages: Path, command: str
+) -> None:
+    python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
+    environment = {
+        "PYTHONPATH": f"{furnished / image.SITE}:{packages}",
+        "PATH": f"{python.parent}:/usr/bin:/bin",
+    }
+
+    done = subprocess.run(
+        [str(furnished / image.LAUNCHER), command, "--help"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: gpumanager {command}")

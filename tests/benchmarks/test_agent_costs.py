@@ -6,13 +6,8 @@ import agent
 import pytest
 
 from gpumanager.sim import host
-from gpumanager.sim.container.process import namespaces_available
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 SAID = {
     r"ListAndWatch, tencent.com/vcuda-\w+: \d+,\d{3} bytes": 2,

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumanager.sim.container.process import namespaces_available
-
 ROOT = Path(__file__).resolve().parents[2]
-MISSING = namespaces_available()
 SHORT = {
     "placement": ("", r"complement of a ring +\d+\.\d\d \(\d+\.\d\d\)"),
     "hello": ("--rounds 3 --crowd 2", r"HELLO, 2 processes at once +p50 +\d+ us"),
@@ -43,7 +40,6 @@ def test_these_are_all_of_them() -> None:
 
 
 @pytest.mark.namespaces
-@pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
 @pytest.mark.parametrize("subject", SHORT)
 def test_each_says_its_last_figure_and_ends_well(subject: str) -> None:
     options, figure = SHORT[subject]

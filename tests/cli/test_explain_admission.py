@@ -2,22 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from gpumanager.cli import run
-from tests.view.view_world import BUSY, document, snapshot
-
-NOBODY = "http://127.0.0.1:1"
-
+from tests.cli.commands import AGENT_PAGE, NOBODY, answering, kubeconfig
 
 POD = {"spec": {"nodeName": "node-a"}, "status": {"phase": "Running"}}
 EVENT = {"reason": "GpuPlanCorrected", "message": "has GPU 1", "lastTimestamp": "2026-01-01"}
 PAGES = {
-    "/api/node": json.dumps(document(snapshot(BUSY))),
+    "/api/node": AGENT_PAGE,
     "/api/v1/namespaces/team/pods/train-0": json.dumps(POD),
     "/api/v1/namespaces/team/events": json.dumps({"items": [EVENT]}),
 }
@@ -26,43 +21,18 @@ PAGES = {
 @pytest.fixture
 def server() -> Iterator[str]:
     """An agent and an API server in one."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = PAGES.get(self.path.partition("?")[0])
-            content = (body or "{}").encode()
-            self.send_response(404 if body is None else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        thread = Thread(target=found.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{found.server_address[1]}"
-        finally:
-            found.shutdown()
-            thread.join()
+    with answering(PAGES) as url:
+        yield url
 
 
-@pytest.fixture
-def kubeconfig(server: str, tmp_path: Path) -> str:
-    path = tmp_path / "kubeconfig"
-    context = {"name": "c", "context": {"cluster": "k"}}
-    cluster = {"name": "k", "cluster": {"server": server}}
-    path.write_text(
-        json.dumps({"current-context": "c", "contexts": [context], "clusters": [cluster]})
-    )
-    return str(path)
+def explain(pod: str, *words: str) -> int:
+    return run(["explain", pod, "--extender", NOBODY, *words])
 
 
 def test_the_agent_tells_what_happened_on_the_node(
     server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["explain", "team/train-0", "--extender", NOBODY, "--agent", server]) == 0
+    assert explain("team/train-0", "--agent", server) == 0
 
     said = " ".join(capsys.readouterr().out.split())
     assert "The extender does not say" in said
@@ -71,10 +41,9 @@ def test_the_agent_tells_what_happened_on_the_node(
 
 
 def test_the_api_server_tells_events_where_there_is_a_kubeconfig(
-    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["explain", "team/train-0", "--extender", NOBODY, "--kubeconfig", kubeconfig]
-    assert run(words) == 0
+    assert explain("team/train-0", "--kubeconfig", kubeconfig(tmp_path, server)) == 0
 
     said = " ".join(capsys.readouterr().out.split())
     assert "Its phase is Running, on node node-a." in said
@@ -82,10 +51,10 @@ def test_the_api_server_tells_events_where_there_is_a_kubeconfig(
 
 
 def test_as_json_each_has_its_own_field(
-    server: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["explain", "team/train-0", "--extender", NOBODY, "--agent", server, "--json"]
-    assert run([*words, "--kubeconfig", kubeconfig]) == 0
+    config = kubeconfig(tmp_path, server)
+    assert explain("team/train-0", "--agent", server, "--json", "--kubeconfig", config) == 0
 
     said = json.loads(capsys.readouterr().out)
     assert said["pod"] == "team/train-0"
@@ -96,40 +65,35 @@ def test_as_json_each_has_its_own_field(
     assert said["cluster"][0].startswith("Its phase is Running")
 
 
-def test_a_document_without_events_has_none(
-    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = json.loads(PAGES["/api/node"])
+def test_a_document_without_events_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    page = json.loads(AGENT_PAGE)
     del page["events"]  # which the schema leaves open
-    monkeypatch.setitem(PAGES, "/api/node", json.dumps(page))
 
-    words = ["explain", "team/train-0", "--extender", NOBODY, "--agent", server, "--json"]
-    assert run(words) == 0
+    with answering(json.dumps(page)) as url:
+        assert explain("team/train-0", "--agent", url, "--json") == 0
+
     assert json.loads(capsys.readouterr().out)["admission"]["events"] == []
 
 
-def test_a_pod_that_nobody_knows_is_an_error_that_says_who_was_asked(
-    server: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["explain", "team/nobody", "--extender", NOBODY, "--agent", server]) == 1
-
-    error = capsys.readouterr().err
-    assert "the agent of node-a knows nothing of it" in error
-    assert "cannot ask the extender: Connection refused" in error
-    assert error.count("\n") == 1
-
-
-def test_an_agent_that_was_named_and_does_not_answer_is_told(
+@pytest.mark.parametrize(
+    ("words", "causes"),
+    [
+        ("team/nobody --agent {server}", ("the agent of node-a knows nothing", "the extender: ")),
+        ("a/b --agent {nobody}", ("127.0.0.1:1: cannot ask the agent: Connection refused",)),
+        ("team/gone --kubeconfig {config}", ("404",)),
+    ],
+)
+def test_a_pod_that_none_of_those_asked_knows_is_an_error_of_one_line(
+    words: str,
+    causes: tuple[str, ...],
+    server: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["explain", "a/b", "--extender", NOBODY, "--agent", "http://127.0.0.1:2"]) == 1
+    config = kubeconfig(tmp_path, server)
 
-    assert "http://127.0.0.1:2: cannot ask the agent: Connection refused" in capsys.readouterr().err
+    assert explain(*words.format(server=server, nobody=NOBODY, config=config).split()) == 1
 
-
-def test_a_pod_that_the_api_server_does_not_have_is_told(
-    kubeconfig: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["explain", "team/gone", "--extender", NOBODY, "--kubeconfig", kubeconfig]) == 1
-
-    assert "404" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert [one for one in causes if one not in error] == []

@@ -86,33 +86,6 @@ def test_the_table_fits_on_eighty_columns(
     assert all(printed.count(f" {name}") == 1 for name in replay.POLICIES)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ([], "give a trace with --pods and --nodes"),
-        (["--pods", "none.csv"], "give a trace with --pods and --nodes"),
-        (["--pods", "none.csv", "--nodes", "none.csv"], "none.csv: No such file"),
-        (["--synthetic", "mixed", "--pods", "x.csv"], "--synthetic makes up a trace"),
-        (["--synthetic", "unheard"], "'unheard' is not one of"),
-        (["--synthetic", "mixed", "--policy", "best"], "'best' is not one of"),
-        (["--synthetic", "mixed", "--load", "0"], "0"),
-        (["--synthetic", "mixed", "--load", "nan"], "nan"),
-        (["--synthetic", "mixed", "--seed", "x"], "'x' is not a valid integer"),
-        (["--synthetic", "mixed", "--load", "inf"], "inf"),
-        (["--synthetic", "mixed", "--load", "-1"], "-1"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = run(["replay", *arguments, "--json"])
-
-    printed = capsys.readouterr()
-    assert status == 2
-    assert complaint in printed.err
-    assert len(printed.err.splitlines()) == 1
-
-
 def test_progress_is_shown_on_standard_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

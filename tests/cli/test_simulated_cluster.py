@@ -12,16 +12,11 @@ from gpumanager.errors import GpuManagerError
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE
 from gpumanager.sim import events
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from tests.waiting import until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 
 def pod(name: str, cores: int, *command: str) -> Pod:

@@ -1,13 +1,11 @@
-"""`gpumanager tree`: from a described machine, and clear words where there is none."""
+"""`gpumanager tree`: from a described machine."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from gpumanager.cli import run
-
-TOPOLOGIES = Path(__file__).parent.parent / "gpu/topologies"
+from tests.cli.commands import TOPOLOGIES
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in TOPOLOGIES.glob("*.txt")))
@@ -30,21 +28,3 @@ def test_nvlinks_are_told_by_island(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     assert "GPU0, GPU1, GPU2, GPU3, GPU4, GPU5, GPU6, GPU7: 12 NVLinks between every pair" in shown
     assert "GPU0 40 GiB, NUMA 3" in shown  # the text names no product
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "why"),
-    [
-        (["--topology", "/no/such/file"], 2, "cannot be read"),
-        (["--topology", str(TOPOLOGIES / "single.txt"), "--memory", "x"], 2, "--memory"),
-        (["--agent", "http://127.0.0.1:1"], 1, "cannot ask the agent: Connection refused"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line(
-    arguments: list[str], status: int, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["tree", *arguments]) == status
-
-    error = capsys.readouterr().err
-    assert why in error
-    assert error.count("\n") == 1

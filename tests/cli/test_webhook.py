@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import contextlib
-import json
 import os
+import re
 import signal
 import ssl
 import urllib.error
@@ -23,6 +23,7 @@ from gpumanager.scheduler.certificates.x509 import issue, make_authority
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory, Unschedulable
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
+from tests.cli.commands import kubeconfig
 
 NAMES = ("gpu-manager-webhook.kube-system.svc", "localhost")
 SECRET = Key("secrets", "kube-system", "gpu-manager-webhook")
@@ -31,18 +32,6 @@ SECRET = Key("secrets", "kube-system", "gpu-manager-webhook")
 @pytest.fixture(autouse=True)
 def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[WebhookSettings]:
-    """The settings it would have started with; it is not started."""
-    seen: list[WebhookSettings] = []
-
-    async def remember(settings: WebhookSettings) -> None:
-        seen.append(settings)
-
-    monkeypatch.setattr(webhook, "serve", remember)
-    return seen
 
 
 @pytest.mark.parametrize(
@@ -59,49 +48,15 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[WebhookSettings]:
     ],
 )
 def test_a_flag_becomes_the_policy_it_names(
-    flags: list[str], policy: AdmissionPolicy, started: list[WebhookSettings]
+    flags: list[str], policy: AdmissionPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(["webhook", *flags]) == 0
-    assert started[0].policy == policy
+    assert settings_of(monkeypatch, *flags).policy == policy
 
 
 def test_the_certificate_is_for_the_service_the_api_server_calls(
-    started: list[WebhookSettings],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run(["webhook", "--service", "gpu/hook"])
-
-    assert started[0].names[0] == "hook.gpu.svc"
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--tls-cert-file=a"], "give both, or none"),
-        (["--tls-cert-file=a", "--tls-key-file=b", "--plain-http"], "at most one of them"),
-        (["--service=x"], "NAMESPACE/NAME"),
-        (["--secret=a/b/c"], "NAMESPACE/NAME"),
-        (["--quota-configmap=x"], "NAMESPACE/NAME"),
-        (["--default-memory=some"], "16GiB"),
-        (["--default-memory=1MiB"], "256MiB"),
-        (["--port=70000"], "70000"),
-        (["--kubeconfig=/nowhere/at/all"], "/nowhere/at/all"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_in_one_line(
-    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["webhook", *flags]) == 2
-
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
-
-
-def test_without_an_api_server_no_certificate_can_be_made(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["webhook"]) == 1
-    assert "--kubeconfig" in capsys.readouterr().err
+    assert settings_of(monkeypatch, "--service", "gpu/hook").names[0] == "hook.gpu.svc"
 
 
 async def test_told_to_stop_it_sends_others_away_and_serves_who_still_comes(
@@ -137,17 +92,6 @@ async def server() -> AsyncIterator[SimulatedApiServer]:
         await simulated.create(kind, {"metadata": {"name": "gpu-manager"}, "webhooks": hooks})
     yield simulated
     await simulated.stop()
-
-
-def kubeconfig(folder: Path, server: SimulatedApiServer) -> Path:
-    path = folder / "kubeconfig"
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-    }
-    path.write_text(json.dumps(content))
-    return path
 
 
 def settings_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> WebhookSettings:
@@ -204,28 +148,14 @@ async def test_it_serves_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             await asyncio.to_thread(ask, url)
 
 
-async def test_it_serves_with_a_certificate_of_its_own_that_the_api_server_believes(
-    server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = (f"--kubeconfig={kubeconfig(tmp_path, server)}", "--service=default/localhost")
-
-    async with serving(monkeypatch, *flags) as (port, _):
-        key = Key("validatingwebhookconfigurations", "", "gpu-manager")
-        hook = server.objects.get(key)["webhooks"][0]
-        context = believing(base64.b64decode(hook["clientConfig"]["caBundle"]))
-        url = f"https://localhost:{port}/healthz"
-        assert await asyncio.to_thread(ask, url, context) == 200
-    assert server.objects.get(SECRET)["data"]["tls.key"]
-
-
-async def test_its_metrics_tell_of_certificate_nodes_and_quotas(
+async def test_its_own_certificate_is_believed_and_told_of_in_its_metrics(
     server: SimulatedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = '{"default": {"quota": {"A100": 2}}}'
     place = {"name": "quota", "namespace": "gpu"}
     await server.create("configmaps", {"metadata": place, "data": {"gpu_quota": text}})
     flags = (
-        f"--kubeconfig={kubeconfig(tmp_path, server)}",
+        f"--kubeconfig={kubeconfig(tmp_path, server.url)}",
         "--service=default/localhost",
         "--quota-configmap=gpu/quota",
     )
@@ -235,17 +165,15 @@ async def test_its_metrics_tell_of_certificate_nodes_and_quotas(
         bundle = base64.b64decode(hook["webhooks"][0]["clientConfig"]["caBundle"])
         url, context = f"https://localhost:{port}/metrics", believing(bundle)
         async with asyncio.timeout(120):
-            while True:
+            said = ""
+            while "quota_understood 1.0" not in said:
                 said = await asyncio.to_thread(read, url, context)
-                if "quota_understood 1.0" in said:
-                    break
-                await asyncio.sleep(0.01)
 
-    ends = float(
-        said.split("\ngpumanager_webhook_certificate_expiry_timestamp_seconds ")[1].split()[0]
-    )
-    assert 80 < (ends - datetime.now(UTC).timestamp()) / 86400 < 91
+    ends = re.search(r"\ngpumanager_webhook_certificate_expiry_timestamp_seconds (\S+)", said)
+    assert ends
+    assert 80 < (float(ends[1]) - datetime.now(UTC).timestamp()) / 86400 < 91
     assert "gpumanager_webhook_node_kinds 0.0" in said
+    assert server.objects.get(SECRET)["data"]["tls.key"]
 
 
 def read(url: str, context: ssl.SSLContext) -> str:

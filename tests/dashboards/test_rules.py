@@ -147,16 +147,12 @@ def test_a_query_may_join_sums_of_claims_with_the_pods_that_use_them() -> None:
         ('gpumanager_gpu_healthy{colour="red"}', "gpumanager_gpu_healthy has no colour"),
         ("sum by (verb) (gpumanager_gpu_healthy)", "sum has no verb"),
         ("gpumanager_gpu_healthy * gpumanager_driver_up", "gpu"),
-        (
-            "gpumanager_container_launches_total * on (namespace, pod) gpumanager_claim_info",
-            "several series on the left: by claim",
-        ),
-        (
-            "gpumanager_build_info * on (namespace, pod) group_left () gpumanager_claim_info",
-            "several series on the right: by claim",
-        ),
+        ("gpumanager_container_launches_total * on (namespace, pod) gpumanager_claim_info",
+         "several series on the left: by claim"),
+        ("gpumanager_build_info * on (namespace, pod) group_left () gpumanager_claim_info",
+         "several series on the right: by claim"),
     ],
-)
+)  # fmt: skip
 def test_a_query_that_asks_for_nothing_is_found_out(query: str, trouble: str) -> None:
     pytest.importorskip("promql_parser")
 

@@ -16,7 +16,7 @@ from gpumanager.deviceplugin.allocator import Allocator
 from gpumanager.deviceplugin.dependencies import Dependencies
 from gpumanager.deviceplugin.identity.device_checkpoint import DeviceCheckpoint
 from gpumanager.deviceplugin.plugin import DevicePlugin
-from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology, topology
+from gpumanager.gpu.values import Topology
 from gpumanager.grants.grant import Grant
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.grants.node import Node
@@ -33,32 +33,15 @@ from gpumanager.sim.kubelet.kubelet import RunOptions, SimulatedKubelet
 from gpumanager.sim.kubelet.pods import Rejection
 from gpumanager.sim.kubelet.versions import KubeletVersion
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
-from gpumanager.units import GIB, Bytes
-from gpumanager.volume.values import DriverVolumes
+from tests.deviceplugin.admission.admission_node import VOLUMES
+from tests.deviceplugin.admission.admission_node import gpus as gpus_of
 
 BOUND: Final = 120.0
 """Seconds after which a test is stuck; a busy machine may need many."""
 GPUS: Final = 2
 JOURNAL: Final = "allocations.json"
 BLOCKS: Final = 64
-
-
-def cards(count: int = GPUS) -> Topology:
-    """GPUs of 64 memory blocks each."""
-    gpus = [
-        Gpu(
-            index=n,
-            minor=n,
-            uuid=GpuUUID(f"GPU-{n:08x}-0000-0000-0000-000000000000"),
-            bus_id=f"0000:{n:02x}:00.0",
-            model="Tesla T4",
-            memory=Bytes(16 * GIB),
-            numa_node=0,
-        )
-        for n in range(count)
-    ]
-    bonds = [[None if a == b else Bond(Level.PIX) for b in range(count)] for a in range(count)]
-    return topology(gpus, bonds)
+"""Of memory, on each GPU."""
 
 
 def surroundings(
@@ -68,9 +51,7 @@ def surroundings(
     return Dependencies(
         isolation=Isolations(
             limits or SimulatedLimits(),
-            DriverVolumes(
-                Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"
-            ),
+            VOLUMES,
             DeviceFiles(),
         ),
         books=DeviceCheckpoint(base / "kubelet" / KUBELET_CHECKPOINT),
@@ -89,20 +70,21 @@ class AgentOnKubelet:
     def __init__(
         self, base: Path, version: KubeletVersion, *, gpus: Topology | None = None
     ) -> None:
-        self.gpus = gpus or cards()
+        self.gpus = gpus or gpus_of(GPUS, BLOCKS)
         self.limits = SimulatedLimits()
         self.token = base / "token"
-        self.patience = BOUND
-        """Seconds that it gives `/pods` to come."""
+        self._patience = BOUND
         self._base = base
         directory = base / "kubelet"
         self.kubelet = SimulatedKubelet(directory, Random(7), base / "resources.sock", version)
         self.pods_api = PodsApi(self.kubelet.pods_api_socket, BOUND)
         self.allocator = self._new_allocator()
         self.plugin = DevicePlugin(self.allocator, directory)
+        self._pods: PreferredPods | None = None
 
     async def start_agent(self) -> None:
         """Until both resources are there."""
+        self._pods = None
         self.allocator = self._new_allocator()
         self.plugin = DevicePlugin(self.allocator, self._base / "kubelet")
         await self.allocator.recover()
@@ -139,11 +121,18 @@ class AgentOnKubelet:
         deps = surroundings(self._base, _Later(self), self.limits)
         return Allocator(granted_node(self._base, deps, self.gpus), deps)
 
+    def wait_for_pods(self, seconds: float) -> None:
+        """So long it gives `/pods` to come from now on."""
+        self._patience, self._pods = seconds, None
+
     @property
     def pods(self) -> PreferredPods:
-        endpoint = self.kubelet.http.endpoint
-        http = KubeletPods(endpoint, token=self.token, deadline=self.patience)
-        return PreferredPods(self.pods_api, http)
+        """What the agent reads; made when it first asks, as the kubelet's port is known then."""
+        if self._pods is None:
+            endpoint = self.kubelet.http.endpoint
+            http = KubeletPods(endpoint, token=self.token, deadline=self._patience)
+            self._pods = PreferredPods(self.pods_api, http)
+        return self._pods
 
 
 class _Later:

@@ -1,8 +1,9 @@
-"""An agent in a process of its own that dies at a given step of what it does for the kubelet.
+"""Agents in processes of their own that die at a given step of what they do for the kubelet.
 
-`python mortal_agent.py BASE ENDPOINT STEP`; it begins when told so by a line on its
-standard input. A step is what it does for the kubelet between two waits: STEP counts them over all
-calls, and at that one the process kills itself; -1: never.
+The program reads lines `BASE ENDPOINT STEP`, begins such an agent for each and prints its PID: the
+agents are forked, so that the modules are loaded once. A step is what one does for the kubelet
+between two waits: STEP counts them over all calls, and at that one the process kills itself; -1:
+never.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ from gpumanager.deviceplugin.server import ResourceServer
 from gpumanager.grants.refusals import Refused
 from gpumanager.isolation.edits import ContainerEdits
 from gpumanager.kubelet.pods import KubeletPods
-from tests.deviceplugin.agent_on_kubelet import BOUND, cards, granted_node, surroundings
+from tests.deviceplugin.admission.admission_node import gpus
+from tests.deviceplugin.agent_on_kubelet import BLOCKS, BOUND, granted_node, surroundings
 
 
 class Fate:
@@ -108,7 +110,7 @@ def watch_servers(fate: Fate) -> None:
 
 async def serve(base: Path, endpoint: str, fate: Fate) -> None:
     deps = surroundings(base, KubeletPods(endpoint, token=base / "token", deadline=BOUND))
-    allocator = MortalAllocator(granted_node(base, deps, cards(1)), deps)
+    allocator = MortalAllocator(granted_node(base, deps, gpus(1, BLOCKS)), deps)
     allocator.fate = fate
     watch_servers(fate)
     await allocator.take_up()
@@ -117,6 +119,16 @@ async def serve(base: Path, endpoint: str, fate: Fate) -> None:
     await asyncio.Event().wait()
 
 
+def fork(base: str, endpoint: str, step: str) -> int:
+    if pid := os.fork():
+        return pid
+    try:
+        asyncio.run(serve(Path(base), endpoint, Fate(int(step))))
+    finally:
+        os._exit(1)
+
+
 if __name__ == "__main__":
-    sys.stdin.readline()
-    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2], Fate(int(sys.argv[3]))))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody collects them
+    for line in sys.stdin:
+        print(fork(*line.split()), flush=True)  # noqa: T201

@@ -20,7 +20,7 @@ from gpumanager.isolation.edits import DeviceFiles
 from gpumanager.isolation.table import Isolations
 from gpumanager.sim.in_memory import SimulatedLimits
 from gpumanager.units import GIB, Bytes
-from gpumanager.volume.values import DriverVolumes
+from tests.deviceplugin.admission.admission_node import VOLUMES
 
 BOUND = 120.0
 """Seconds after which a test is stuck; a busy machine may need many."""
@@ -98,7 +98,7 @@ class RefusingKubelet(Kubelet):
 def new_allocator(directory: Path, gpu: Gpu = GPU) -> Allocator:
     isolation = Isolations(
         SimulatedLimits(),
-        DriverVolumes(Path("/vol/nvidia"), Path("/vol/compute"), Path("/vol/origin"), "555.58.02"),
+        VOLUMES,
         DeviceFiles(),
     )
     journal = JournalFile(directory / "journal" / "allocations.json")

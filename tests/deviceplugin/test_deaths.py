@@ -4,11 +4,15 @@ It succeeds, or it is refused and the kubelet knows; and nothing is lost or left
 """
 
 import asyncio
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -21,6 +25,7 @@ from gpumanager.sim.kubelet.kubelet import CreateContainerError, RunOptions, Sim
 from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KubeletVersion
 from gpumanager.sim.manifest.pods import Pod
 from tests.deviceplugin.agent_on_kubelet import BOUND, JOURNAL, share
+from tests.waiting import LOOK, has_ended, until
 
 PROGRAM: Final = "tests.deviceplugin.mortal_agent"
 NEVER: Final = -1
@@ -31,52 +36,67 @@ AT_ONCE: Final = 3
 """Nodes; each waits more than it works."""
 
 
+class MortalAgents:
+    """The program that begins them."""
+
+    def __init__(self) -> None:
+        words = (sys.executable, "-m", PROGRAM)
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+
+    def begin(self, base: Path, endpoint: str, step: int) -> int:
+        """Returns the PID of one."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print(base, endpoint, step, file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[MortalAgents]:
+    found = MortalAgents()
+    yield found
+    found.close()
+
+
 class MortalNode:
     """A kubelet, an agent that dies at `step`, and the one that takes over then."""
 
-    def __init__(self, base: Path, version: KubeletVersion) -> None:
+    def __init__(self, base: Path, version: KubeletVersion, agents: MortalAgents) -> None:
         self.base = base
+        self._agents = agents
         self.kubelet = SimulatedKubelet(base / "kubelet", Random(7), base / "pr.sock", version)
         self.died = False
         self.why = ""
-        self._processes: list[asyncio.subprocess.Process] = []
+        self._pids: list[int] = []
         self._heir: asyncio.Task[None] | None = None
 
     async def start(self, step: int) -> None:
-        """Both are loaded; the second begins when the first is dead."""
+        """The second begins when the first is dead."""
         await self.kubelet.start()
-        first, second = [await self._load(at) for at in (step, NEVER)]
-        await self._begin(first)
-        self._heir = asyncio.create_task(self._inherit(first, second))
+        self._heir = asyncio.create_task(self._inherit(self._begin(step)))
 
-    async def _load(self, step: int) -> asyncio.subprocess.Process:
-        words = (self.base, self.kubelet.http.endpoint, step)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", PROGRAM, *map(str, words), stdin=asyncio.subprocess.PIPE
-        )
-        self._processes.append(process)
-        return process
+    def _begin(self, step: int) -> int:
+        self._pids.append(self._agents.begin(self.base, self.kubelet.http.endpoint, step))
+        return self._pids[-1]
 
-    async def _begin(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        process.stdin.write(b"begin\n")
-        await process.stdin.drain()
-
-    async def _inherit(
-        self, first: asyncio.subprocess.Process, second: asyncio.subprocess.Process
-    ) -> None:
-        await first.wait()
+    async def _inherit(self, first: int) -> None:
+        while not has_ended(first):  # noqa: ASYNC110 - nobody tells of another's child
+            await asyncio.sleep(LOOK)
         self.died = True
         self.kubelet.forget_devices()
-        await self._begin(second)
+        self._begin(NEVER)
 
     async def stop(self) -> None:
         if self._heir is not None:
             self._heir.cancel()
-        for process in self._processes:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        for pid in self._pids:
+            if not has_ended(pid):
+                os.kill(pid, signal.SIGKILL)
+            await until(partial(has_ended, pid))
         await self.kubelet.stop()
 
     async def ready(self) -> None:
@@ -123,9 +143,11 @@ class MortalNode:
 
 
 @asynccontextmanager
-async def node_that_dies_at(step: int, version: KubeletVersion) -> AsyncIterator[MortalNode]:
+async def node_that_dies_at(
+    step: int, version: KubeletVersion, agents: MortalAgents
+) -> AsyncIterator[MortalNode]:
     base = Path(tempfile.mkdtemp(prefix="gm"))
-    node = MortalNode(base, version)
+    node = MortalNode(base, version, agents)
     try:
         await node.start(step)
         yield node
@@ -134,9 +156,9 @@ async def node_that_dies_at(step: int, version: KubeletVersion) -> AsyncIterator
         shutil.rmtree(base)
 
 
-async def outlives(step: int, version: KubeletVersion) -> bool:
+async def outlives(step: int, version: KubeletVersion, agents: MortalAgents) -> bool:
     """Whether the agent still lived when everything was done."""
-    async with node_that_dies_at(step, version) as node:
+    async with node_that_dies_at(step, version, agents) as node:
         await node.ready()
         await node.runs("first", 60, 40)
         await node.ready()
@@ -152,12 +174,12 @@ async def outlives(step: int, version: KubeletVersion) -> bool:
     ids=lambda given: getattr(given, "number", "from"),
 )
 async def test_wherever_the_agent_is_killed_every_admission_comes_to_an_end(
-    version: KubeletVersion, first: int
+    version: KubeletVersion, first: int, agents: MortalAgents
 ) -> None:
     """Every other step on each kubelet."""
     for step in range(first, STEPS, 2 * AT_ONCE):
         steps = range(step, step + 2 * AT_ONCE, 2)
-        if any(await asyncio.gather(*(outlives(one, version) for one in steps))):
+        if any(await asyncio.gather(*(outlives(one, version, agents) for one in steps))):
             assert step > LEAST, "there are more steps than that"
             return
     pytest.fail("the agent dies for ever")

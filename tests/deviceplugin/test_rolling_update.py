@@ -57,24 +57,17 @@ async def test_a_new_agent_takes_over_while_the_old_one_is_still_connected(
     assert not sockets & set(node.sockets())
 
 
-async def test_an_agent_that_starts_at_once_after_another_is_registered(
-    node: AgentOnKubelet,
+@pytest.mark.parametrize("restarts", [True, False], ids=["started anew", "registers anew"])
+async def test_an_agent_that_begins_again_and_again_stays_registered(
+    node: AgentOnKubelet, *, restarts: bool
 ) -> None:
     for number in range(3):
-        await node.plugin.stop()
-        await node.start_agent()
-
-        pod = await admitted(node, many(f"round-{number}"))
-
-        assert node.allocation(pod).ids.core_ids
-
-
-async def test_an_agent_that_registers_again_and_again_stays_registered(
-    node: AgentOnKubelet,
-) -> None:
-    for number in range(3):
-        await node.plugin.registered(BOUND)
-        node.plugin.register_anew()
+        if restarts:
+            await node.plugin.stop()
+            await node.start_agent()
+        else:
+            await node.plugin.registered(BOUND)
+            node.plugin.register_anew()
 
         pod = await admitted(node, many(f"round-{number}"))
 

@@ -83,6 +83,9 @@ def test_a_node_that_has_everything_is_well() -> None:
     assert found["topology"] == "PIX x 1; NUMA nodes 0"
     assert found["kubelet"] == "/var/kubelet.sock: listens; version v1.36.2"
     assert found["device checkpoint"] == "pods hold 30 of cores"
+    assert found["device nodes"] == "all exist"
+    alone = {one.part: one.found for one in examine(WELL | {"managers": ()})}
+    assert alone["other GPU managers"] == "none found"
 
 
 NO_NODE = (Path("/dev/nvidia-uvm"),)

@@ -80,6 +80,7 @@ def test_what_is_not_well_is_said_once_with_what_to_do(case: str) -> None:
 
     assert (finding.part, finding.verdict) == (part, verdict)
     assert advice in finding.advice
+    assert [one.part for one in examine(WELL | fields)].count(part) == 1
 
 
 def test_without_an_api_server_nothing_else_is_told_of_it() -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.doctor.bundle import MOST_BYTES, Piece, piece, write
+from gpumanager.doctor import bundle
+from gpumanager.doctor.bundle import Piece, piece, write
 from gpumanager.doctor.redact import MARK, checkpoint_without_answers, redact
 
 CHANCE = base64.b64encode(random.Random(1).randbytes(90)).decode()
@@ -88,18 +89,20 @@ def test_what_is_no_checkpoint_is_left_out(text: bytes) -> None:
         checkpoint_without_answers(text)
 
 
-def test_of_a_long_file_the_end_is_kept() -> None:
-    found = piece("log", "/log", "old " * MOST_BYTES + "the end")
+def test_of_a_long_file_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "MOST_BYTES", 100)
+
+    found = piece("log", "/log", "old " * 100 + "the end")
 
     assert found.cut
-    assert len(found.text) <= MOST_BYTES
+    assert len(found.text) <= 100
     assert found.text.endswith(b"the end")
 
 
 def test_a_bundle_is_no_larger_than_it_may_be() -> None:
     large, fits = (piece("a", "x", "y" * size, left=50) for size in (60, 40))
 
-    assert (large.text, fits.cause) == (b"", "")
+    assert (large.text, fits.cause, fits.cut) == (b"", "", False)
     assert "would exceed" in large.cause
 
 
@@ -114,11 +117,12 @@ def test_the_manifest_names_what_is_there_and_what_is_not() -> None:
 
     file.seek(0)
     with tarfile.open(fileobj=file) as archive:
-        names = archive.getnames()
+        names, modes = archive.getnames(), {one.mode for one in archive.getmembers()}
         packed = archive.extractfile("gpumanager-bundle/manifest.json")
         assert packed
         said = json.load(packed)
     assert names == ["gpumanager-bundle/manifest.json", "gpumanager-bundle/a.txt"]
+    assert modes == {0o600}
     assert (said["gpumanager"], said["made"]) == ("1.2.3", "1970-01-01T00:00:00Z")
     assert said["files"][0]["redacted"] == 1
     assert said["missing"] == [{"name": "b.txt", "origin": "/b", "cause": f"token={MARK} failed"}]

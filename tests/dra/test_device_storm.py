@@ -7,15 +7,10 @@ import os
 
 import pytest
 
-from gpumanager.sim.container.process import namespaces_available
 from tests.dra.device_storm import DeviceStorm, said
 from tests.dra.node_of_claims import NodeOfClaims
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 PODS = int(os.environ.get("GPUMANAGER_STORM_PODS", "6"))
 ENOUGH = 100
 """Pods of which a part may be judged: on a slow machine schedulers learn late more often."""

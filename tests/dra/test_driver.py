@@ -12,6 +12,7 @@ from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.grants.refusals import Refused, RetryLater
 from gpumanager.ids import AllocationID
 from gpumanager.limits.values import Limit
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.units import Bytes
 from tests.deviceplugin.admission.admission_node import gpus
 from tests.dra.claim_node import ClaimNode, pod_item
@@ -153,19 +154,6 @@ async def test_a_share_that_is_still_in_use_is_refused_whatever_the_scheduler_sa
     assert len(node.virtual.kept) == 1
 
 
-async def test_memory_is_refused_as_cores_are(node: ClaimNode) -> None:
-    await node.prepare(node.claim("a", node.share(0, 10, "3Gi")))
-
-    assert "not free" in await node.refused(node.claim("b", node.share(0, 10, "2Gi")))
-
-
-async def test_a_whole_gpu_excludes_shares_and_has_no_socket(node: ClaimNode) -> None:
-    await node.prepare(node.claim("a", node.share(0, 100, "4Gi")))
-
-    assert node.virtual.kept == {}
-    assert "100 cores" in await node.refused(node.claim("b", node.share(0, 1)))
-
-
 async def test_a_refused_claim_is_prepared_when_there_is_room(node: ClaimNode) -> None:
     first, second = node.claim("a", node.share(0, 70)), node.claim("b", node.share(0, 70))
     await node.prepare(first)
@@ -261,12 +249,12 @@ async def test_directories_are_kept_without_a_journal_while_containers_run_with_
     node: ClaimNode,
 ) -> None:
     (node.root / "allocations.json").unlink()
-    node.virtual.kept[AllocationID("theirs")] = ()
+    node.virtual.kept |= {AllocationID(name): () for name in ("theirs", "of whom nobody knows")}
     await node.restart()
 
     await node.driver.repair()
     await node.driver.repair([AllocationID("theirs")])
-    assert list(node.virtual.kept) == ["theirs"]
+    assert list(node.virtual.kept) == ["theirs", "of whom nobody knows"]
     await node.driver.repair([])
 
     assert node.virtual.kept == {}
@@ -310,25 +298,8 @@ async def test_requests_of_two_containers_are_two_budgets(node: ClaimNode) -> No
     assert len(paths) == 2
 
 
-async def test_a_request_of_several_containers_is_one_budget(node: ClaimNode) -> None:
-    node.api.pods["default", "a"] = pod_item("a", {"x": [("a", "gpu")], "y": [("a", "gpu")]})
-
-    await node.prepare(node.claim("a", node.share(0, 30)))
-
-    assert len(node.virtual.open_now) == 1
-
-
-@pytest.mark.parametrize(
-    "uses",
-    [
-        {"main": [("a", ""), ("b", "")]},
-        {"main": [("a", "gpu"), ("b", "gpu")]},
-    ],
-)
-async def test_two_claims_in_one_container_are_refused_by_name(
-    node: ClaimNode, uses: dict[str, list[tuple[str, str]]]
-) -> None:
-    node.api.pods["default", "p"] = pod_item("p", uses)
+async def test_two_claims_in_one_container_are_refused_by_name(node: ClaimNode) -> None:
+    node.api.pods["default", "p"] = pod_item("p", {"main": [("a", ""), ("b", "")]})
     node.claim("b", node.share(1, 30), pod="p")
 
     text = await node.refused(node.claim("a", node.share(0, 30), pod="p"))
@@ -337,16 +308,30 @@ async def test_two_claims_in_one_container_are_refused_by_name(
     assert "a: gpu; b: gpu" in text
 
 
-async def test_a_request_combined_in_one_container_and_alone_in_another_is_refused(
-    node: ClaimNode,
+SHARE = {VCORE: "30", VMEMORY: "8"}
+
+
+@pytest.mark.parametrize(
+    ("container", "limits", "text"),
+    [
+        pytest.param(0, SHARE, "container main of pod default/a asks for", id="the claim's own"),
+        pytest.param(1, SHARE, "", id="another one of its pod"),
+        pytest.param(0, {VCORE: 0, VMEMORY: "0"}, "", id="amounts of nothing are no share"),
+    ],
+)
+async def test_a_claim_is_refused_if_its_container_has_a_share_by_device_plugins(
+    node: ClaimNode, container: int, limits: dict[str, Any], text: str
 ) -> None:
-    node.api.pods["default", "p"] = pod_item("p", {"x": [("a", "")], "y": [("a", "two")]})
+    """The claim would hide the limits of the share."""
+    node.api.pods["default", "a"] = pod_item("a", {"main": [("a", "")], "other": []})
+    containers = node.api.pods["default", "a"]["spec"]["containers"]
+    containers[container]["resources"]["limits"] = limits
 
-    text = await node.refused(
-        node.claim("a", node.share(0, 30, request="one"), node.share(0, 30, request="two"), pod="p")
-    )
+    answer = await node.driver.prepare(node.claim("a", node.share(0, 50)))
 
-    assert "container x of pod default/p" in text
+    assert isinstance(answer, Refused) == bool(text)
+    assert not isinstance(answer, Refused) or answer.text.startswith(text)
+    assert len(node.driver.live()) == (0 if text else 1)
 
 
 async def test_admin_access_sees_a_gpu_that_is_all_in_use_and_holds_nothing(
@@ -366,43 +351,6 @@ async def test_admin_access_sees_a_gpu_that_is_all_in_use_and_holds_nothing(
     assert "/dev/nvidia0" in {one["path"] for one in edits["deviceNodes"]}
 
 
-async def test_a_whole_gpu_beside_a_share_in_one_container_is_held_by_the_shim(
-    node: ClaimNode,
-) -> None:
-    await node.prepare(
-        node.claim("a", node.share(0, 100, "4Gi", request="w"), node.share(1, 30, request="s"))
-    )
-
-    ((limits),) = node.virtual.open_now.values()
-    assert [(limit.cores, limit.memory // MIB256) for limit in limits] == [(100, 16), (30, 4)]
-
-
-async def test_a_container_may_have_whole_gpus_of_several_requests_that_others_have_alone(
-    node: ClaimNode,
-) -> None:
-    """As the scheduler maps an init container to the GPUs of both app containers."""
-    uses = {"init": [("a", "x"), ("a", "y")], "first": [("a", "x")], "second": [("a", "y")]}
-    node.api.pods["default", "p"] = pod_item("p", uses)
-    whole = (node.share(0, 100, "4Gi", "x"), node.share(1, 100, "4Gi", "y"))
-
-    answer = await node.prepare(node.claim("a", *whole, pod="p"))
-
-    assert [one.request_names[0] for one in answer] == ["x", "y"]
-    assert [one.cores for one in node.driver.live()] == [100, 100]
-
-
-async def test_a_container_may_not_have_a_share_and_a_whole_gpu_that_another_has_alone(
-    node: ClaimNode,
-) -> None:
-    uses = {"both": [("a", "x"), ("a", "y")], "first": [("a", "x")]}
-    node.api.pods["default", "p"] = pod_item("p", uses)
-    mixed = (node.share(0, 30, request="x"), node.share(1, 100, "16Gi", "y"))
-
-    said = await node.refused(node.claim("a", *mixed, pod="p"))
-
-    assert "container both of pod default/p uses GPUs that cannot be served" in said
-
-
 def opaque(source: str, *requests: str, **parameters: Any) -> Any:
     kind = {"apiVersion": "gpu.tencent.com/v1alpha1", "kind": "VcudaConfig"}
     return {
@@ -420,28 +368,6 @@ async def test_parameters_of_the_claim_win_over_those_of_its_class(node: ClaimNo
     assert (limit.cores, limit.ceiling) == (30, 90)
 
 
-async def test_parameters_of_one_request_hold_beside_a_whole_gpu(node: ClaimNode) -> None:
-    whole = node.share(0, 100, "4Gi", request="w")
-    config = [opaque("FromClaim", "s", coreLimit=60)]
-
-    await node.prepare(node.claim("a", whole, node.share(1, 30, request="s"), config=config))
-
-    (limits,) = node.virtual.open_now.values()
-    assert [limit.ceiling for limit in limits] == [100, 60]
-
-
-async def test_requests_of_one_container_with_different_parameters_are_refused(
-    node: ClaimNode,
-) -> None:
-    """Both have one budget: the second one's would not hold, in silence."""
-    shares = (node.share(0, 30, request="one"), node.share(1, 30, request="two"))
-    config = [opaque("FromClass", coreLimit=50), opaque("FromClaim", "two", coreLimit=90)]
-
-    text = await node.refused(node.claim("a", *shares, config=config))
-
-    assert "requests one, two are used by the same containers, and their coreLimit" in text
-
-
 async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_start(
     node: ClaimNode,
 ) -> None:
@@ -453,6 +379,18 @@ async def test_what_a_reboot_takes_from_memory_is_there_again_before_containers_
     await node.restart()
 
     assert node.cdi.path(claim.uid).read_text() == text
+
+
+async def test_a_cdi_file_that_somebody_removed_is_there_again_when_its_claim_is_asked_for(
+    node: ClaimNode,
+) -> None:
+    claim = node.claim("a", node.share(0, 30))
+    await node.prepare(claim)
+    node.cdi.path(claim.uid).unlink()
+
+    await node.prepare(claim)
+
+    assert node.cdi.path(claim.uid).exists()
 
 
 async def test_a_gpu_that_comes_back_after_a_reboot_is_in_the_cdi_file_again(

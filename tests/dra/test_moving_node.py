@@ -9,17 +9,12 @@ import pytest
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import ANNOTATION_CLAIMS_GPUS, VCORE, VMEMORY
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.manifest.pods import NODE, ContainerManifest, Pod
 from tests.dra.node_of_claims import NodeOfClaims
 from tests.sim.claims.claim_objects import request
 from tests.waiting import until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 SOON = {"gpu-move-delay": "0.3s", "allocation-check-period": "1s"}
 
 

@@ -48,10 +48,13 @@ def claim(
     return ResourceClaim(f"uid-{name}", "default", name, devices, tuple(configs), users)
 
 
-def pod(*uses: tuple[str, str] | tuple[str, str, str], graphics: bool = True) -> PodClaims:
-    """uses: container and request, and the claim where it is another."""
+def pod(
+    *uses: tuple[str, str] | tuple[str, str, str], graphics: bool = True, shares: str = ""
+) -> PodClaims:
+    """uses: container and request, and the claim where it is another. shares: the container that
+    also asks for GPUs by device plugins."""
     rows = (ClaimUse(use[0], use[2] if len(use) > 2 else "claim", use[1], graphics) for use in uses)
-    return PodClaims(PodUID("uid-p"), "default", "p", tuple(rows))
+    return PodClaims(PodUID("uid-p"), "default", "p", tuple(rows), shares=(shares,))
 
 
 def planned(
@@ -333,6 +336,20 @@ CASES: list[tuple[str, Sequence[AllocatedDevice], list[PodClaims], PreparedNode,
         [device(0)],
         [pod(("one", ALL), ("two", ALL, "other"))],
         PreparedNode("n1", Ledger(gpus(3)), claims=NAMED),
+        "",
+    ),
+    (
+        "a container with a share by device plugins too",
+        [device(0)],
+        [pod(("one", ALL), shares="one")],
+        NODE,
+        "several-grants",
+    ),
+    (
+        "a container beside one with a share by device plugins",
+        [device(0)],
+        [pod(("one", ALL), shares="two")],
+        NODE,
         "",
     ),
     (

@@ -37,7 +37,10 @@ def made(node: ClaimNode, tmp_path: Path, instance: str = "a") -> ClaimPlugin:
 
 
 @pytest.fixture
-async def plugin(node: ClaimNode, tmp_path: Path) -> AsyncIterator[ClaimPlugin]:
+async def plugin(
+    node: ClaimNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ClaimPlugin]:
+    monkeypatch.setattr(plugin_module, "LOOK_SECONDS", 0.01)
     found = made(node, tmp_path)
     await found.start()
     await found.served(LONG)
@@ -88,16 +91,20 @@ async def test_every_claim_of_a_call_has_its_own_answer(
     async with wire.dial(plugin.sockets.service) as channel:
         client = wire.DRAPluginClient(channel)
         answer = await client.prepare(request("a", "b", "gone"), LONG)
-        ended = await client.unprepare(
-            pb.NodeUnprepareResourcesRequest(claims=request("a", "gone").claims), LONG
-        )
+        gone = pb.NodeUnprepareResourcesRequest(claims=request("a", "gone").claims)
+        ended = [
+            await wire.DRAPluginClient(channel, version).unprepare(gone, LONG)
+            for version in wire.PLUGIN_SERVICES
+        ]
 
     (device,) = answer.claims["uid-a"].devices
     assert list(device.request_names) == ["gpu"]
     assert device.share_id == f"share-{node.device(0)}-gpu"
     assert "70 cores" in answer.claims["uid-b"].error
     assert "is gone" in answer.claims["uid-gone"].error
-    assert {uid: one.error for uid, one in ended.claims.items()} == {"uid-a": "", "uid-gone": ""}
+    assert [{uid: one.error for uid, one in each.claims.items()} for each in ended] == [
+        {"uid-a": "", "uid-gone": ""}
+    ] * len(wire.PLUGIN_SERVICES)
     assert node.left() == (set(), set(), set())
 
 
@@ -128,11 +135,12 @@ async def test_the_answer_is_the_same_to_the_byte(node: ClaimNode, plugin: Claim
     assert len({one.SerializeToString(deterministic=True) for one in answers}) == 1
 
 
+@pytest.mark.parametrize("version", wire.HEALTH_SERVICES)
 async def test_health_is_complete_and_told_again_when_it_changes(
-    node: ClaimNode, plugin: ClaimPlugin
+    node: ClaimNode, plugin: ClaimPlugin, version: str
 ) -> None:
     async with wire.dial(plugin.sockets.service) as channel, asyncio.timeout(LONG):
-        reports = wire.DRAPluginClient(channel).watch()
+        reports = wire.DRAPluginClient(channel, health=version).watch()
         first = await anext(reports)
         node.driver.node.mark_unhealthy([node.topology.gpus[1].uuid])
         await plugin.refresh()

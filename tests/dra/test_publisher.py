@@ -207,6 +207,7 @@ async def test_what_the_watch_brings_late_is_passed_over(node: Node) -> None:
     await node.publisher.publish()
 
     node.publisher.published.put(late)
+    node.publisher.published.remove(late)
     await node.publisher.publish()
 
     assert node.api.writes == ["create", "patch"]

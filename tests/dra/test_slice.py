@@ -160,35 +160,33 @@ def test_what_is_not_known_is_not_told() -> None:
     assert "taints" not in device
 
 
-def test_an_unhealthy_gpu_is_tainted_and_stays() -> None:
-    gpus = NodeGpus(NO_LINKS, free(NO_LINKS), unhealthy={GpuUUID("GPU-3")})
-
-    tainted = [one for one in slice_of(gpus)["spec"]["devices"] if "taints" in one]
-
-    assert [one["name"] for one in tainted] == [device_name(GpuUUID("GPU-3"))]
-    assert tainted[0]["taints"] == [
-        {"key": "gpu.tencent.com/unhealthy", "value": "true", "effect": "NoSchedule"}
-    ]
+UNHEALTHY = {"key": "gpu.tencent.com/unhealthy", "value": "true", "effect": "NoSchedule"}
+CORDONED = UNHEALTHY | {"key": "gpu.tencent.com/cordoned"}
+EVICTING = UNHEALTHY | {"effect": "NoExecute"}
+THIRD = frozenset({GpuUUID("GPU-3")})
 
 
-def test_a_cordoned_gpu_is_tainted_so_that_nothing_new_comes_to_it() -> None:
-    gpu = GpuUUID("GPU-3")
-    gpus = NodeGpus(NO_LINKS, free(NO_LINKS), unhealthy={gpu}, effect="NoExecute", cordoned={gpu})
+@pytest.mark.parametrize(
+    ("of", "taints"),
+    [
+        pytest.param({"unhealthy": THIRD}, [UNHEALTHY], id="unhealthy"),
+        pytest.param({"cordoned": THIRD}, [CORDONED], id="cordoned"),
+        pytest.param({"unhealthy": THIRD, "effect": "NoExecute"}, [EVICTING], id="evicting"),
+        pytest.param(
+            {"unhealthy": THIRD, "effect": "NoExecute", "cordoned": THIRD},
+            [EVICTING, CORDONED],
+            id="a cordon evicts nobody",
+        ),
+    ],
+)
+def test_a_gpu_out_of_use_stays_in_the_slice_with_taints(
+    of: dict[str, Any], taints: list[Any]
+) -> None:
+    devices = slice_of(NodeGpus(NO_LINKS, free(NO_LINKS), **of))["spec"]["devices"]
 
-    (tainted,) = [one for one in slice_of(gpus)["spec"]["devices"] if "taints" in one]
-
-    assert {one["key"]: one["effect"] for one in tainted["taints"]} == {
-        "gpu.tencent.com/unhealthy": "NoExecute",
-        "gpu.tencent.com/cordoned": "NoSchedule",
-    }
-
-
-def test_the_taint_evicts_pods_where_that_is_wanted() -> None:
-    gpus = NodeGpus(NO_LINKS, free(NO_LINKS), {GpuUUID("GPU-3")}, effect="NoExecute")
-
-    (tainted,) = [one for one in slice_of(gpus)["spec"]["devices"] if "taints" in one]
-
-    assert [one["effect"] for one in tainted["taints"]] == ["NoExecute"]
+    (tainted,) = [one for one in devices if "taints" in one]
+    assert tainted["name"] == device_name(GpuUUID("GPU-3"))
+    assert sorted(tainted["taints"], key=str) == sorted(taints, key=str)
 
 
 def test_a_gpu_that_another_interface_has_is_not_offered() -> None:

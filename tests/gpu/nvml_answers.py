@@ -7,10 +7,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpumanager.gpu.usage.nvml_pass import Gpus, NvmlPasses, NvmlQuery
-from gpumanager.gpu.usage.process_memory import ProcessMemory
-from gpumanager.gpu.usage.samples import UtilizationByGpu
-
 Function = Callable[..., Any]
 
 
@@ -50,15 +46,3 @@ def answers(patch: pytest.MonkeyPatch, **functions: Function) -> None:
     }
     for name, function in (usual | functions).items():
         patch.setattr(pynvml, f"nvml{name}", function)
-
-
-def held(gpus: Gpus = None) -> ProcessMemory:
-    """What processes hold, by NVML."""
-    with NvmlPasses() as passes:
-        return passes(NvmlQuery(processes=gpus)).held
-
-
-def sampled(gpus: Gpus = None) -> UtilizationByGpu:
-    """How busy processes keep the GPUs, by NVML."""
-    with NvmlPasses() as passes:
-        return passes(NvmlQuery(samples=gpus)).samples

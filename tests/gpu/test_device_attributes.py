@@ -8,7 +8,12 @@ import pynvml
 import pytest
 
 from gpumanager.gpu import device_attributes as module
-from gpumanager.gpu.device_attributes import DeviceAttributes, device_attributes, pcie_root
+from gpumanager.gpu.device_attributes import (
+    DeviceAttributes,
+    cuda_version,
+    device_attributes,
+    pcie_root,
+)
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.nvml_service import NvmlService
 from gpumanager.gpu.values import topology
@@ -37,12 +42,13 @@ def test_a_gpu_that_sysfs_does_not_have_has_no_root(tmp_path: Path) -> None:
     assert pcie_root(sysfs(tmp_path), GPU) == ""
 
 
+@pytest.mark.parametrize(("number", "text"), [(12050, "12.5"), (13000, "13.0")])
 async def test_what_the_driver_tells_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("nvmlInit", "nvmlShutdown"):
         monkeypatch.setattr(pynvml, name, lambda: None)
-    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: 12050)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion", lambda: number)
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "555.58.02")
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda _: object())
     monkeypatch.setattr(
@@ -52,26 +58,23 @@ async def test_what_the_driver_tells_is_told(
 
     found = await device_attributes(NvmlService(), node, sysfs(tmp_path))
 
-    assert found == DeviceAttributes("12.5", {GPU.uuid: "Ampere"}, {GPU.uuid: "pci0000:80"})
+    assert found == DeviceAttributes(text, {GPU.uuid: "Ampere"}, {GPU.uuid: "pci0000:80"})
+    assert await cuda_version(NvmlService()) == text
 
 
-async def test_a_driver_that_fails_leaves_what_sysfs_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent() -> None:
-        raise NvmlError("no driver")
-
-    monkeypatch.setattr(module, "loaded_driver", absent)
-
-    assert await device_attributes(NvmlService(), NODE, sysfs(tmp_path)) == DeviceAttributes()
-
-
-async def test_a_driver_that_does_not_answer_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hangs", [False, True], ids=["it fails", "it does not answer"])
+async def test_a_driver_that_tells_nothing_is_not_waited_for(
+    hangs: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = threading.Event()
-    monkeypatch.setattr(module, "loaded_driver", lambda: answer.wait(120) and None)
 
+    def loaded() -> None:
+        if hangs:
+            answer.wait(120)
+        raise NvmlError("no driver")
+
+    monkeypatch.setattr(module, "loaded_driver", loaded)
+
+    assert await cuda_version(NvmlService(), 0.01) == ""
     assert await device_attributes(NvmlService(), NODE, sysfs(tmp_path), 0.01) == DeviceAttributes()
-
     answer.set()

@@ -9,12 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpumanager.gpu.kernel_modules import (
-    LOADERS,
-    HostKernel,
-    load_modules,
-    parse_majors,
-)
+from gpumanager.gpu.kernel_modules import LOADERS, HostKernel, load_modules, parse_majors
 
 NVIDIA_MODPROBE, MODPROBE = LOADERS
 
@@ -61,48 +56,38 @@ class PlayedKernel:
 ALL = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia1"}
 
 
-def test_nothing_is_run_where_the_nodes_are_there() -> None:
-    kernel = PlayedKernel({"nvidiactl", "nvidia-uvm"})
+UVM = ("nvidia-uvm", 511, 0)
+LOADED = {"nvidia": 195, "nvidia-uvm": 511}
+FRONTEND = {"nvidia-frontend": 195, "nvidia-uvm": 511}
 
+
+@pytest.mark.parametrize(
+    ("kernel", "ran", "made"),
+    [
+        pytest.param(PlayedKernel({"nvidiactl", "nvidia-uvm"}), [], set(),
+                     id="nothing is run where the nodes are there"),
+        pytest.param(PlayedKernel({"nvidiactl"}, brings={NVIDIA_MODPROBE: {"nvidia-uvm": None}}),
+                     [NVIDIA_MODPROBE], set(), id="the driver's own loader may be enough"),
+        pytest.param(PlayedKernel(brings={MODPROBE: LOADED}), [NVIDIA_MODPROBE, MODPROBE],
+                     {("nvidiactl", 195, 255), ("nvidia0", 195, 0), ("nvidia1", 195, 1), UVM,
+                      ("nvidia-uvm-tools", 511, 1)},
+                     id="modprobe loads, and nodes are made by the numbers that the kernel gave"),
+        pytest.param(PlayedKernel(ALL - {"nvidia-uvm"}, FRONTEND),
+                     [NVIDIA_MODPROBE, MODPROBE], {UVM},
+                     id="a node that is there is not made again"),
+    ],
+)  # fmt: skip
+def test_device_nodes_are_had_with_as_little_as_it_takes(
+    kernel: PlayedKernel, ran: list[Sequence[str]], made: set[tuple[str, int, int]]
+) -> None:
     assert load_modules(cast("HostKernel", kernel)) == ()
-    assert (kernel.ran, kernel.made) == ([], [])
-
-
-def test_the_driver_s_own_loader_is_enough_where_it_works() -> None:
-    kernel = PlayedKernel({"nvidiactl"}, brings={NVIDIA_MODPROBE: {"nvidia-uvm": None}})
-
-    assert load_modules(cast("HostKernel", kernel)) == ()
-    assert kernel.ran == [NVIDIA_MODPROBE]
-
-
-def test_modprobe_loads_and_the_nodes_are_made_by_the_numbers_that_the_kernel_gave() -> None:
-    kernel = PlayedKernel(brings={MODPROBE: {"nvidia": 195, "nvidia-uvm": 511}})
-
-    assert load_modules(cast("HostKernel", kernel)) == ()
-    assert kernel.ran == [NVIDIA_MODPROBE, MODPROBE]
-    assert set(kernel.made) == {
-        ("nvidiactl", 195, 255),
-        ("nvidia0", 195, 0),
-        ("nvidia1", 195, 1),
-        ("nvidia-uvm", 511, 0),
-        ("nvidia-uvm-tools", 511, 1),
-    }
-
-
-def test_a_node_that_is_there_is_not_made_again() -> None:
-    loaded = {"nvidia-frontend": 195, "nvidia-uvm": 511}
-    kernel = PlayedKernel(ALL - {"nvidia-uvm"}, loaded)
-
-    assert load_modules(cast("HostKernel", kernel)) == ()
-    assert kernel.made == [("nvidia-uvm", 511, 0)]
+    assert kernel.ran == ran
+    assert (set(kernel.made), len(kernel.made)) == (made, len(made))
 
 
 @pytest.mark.parametrize(
     "kernel",
-    [
-        PlayedKernel(),
-        PlayedKernel(loaded={"nvidia": 195, "nvidia-uvm": 511}, may_make=False),
-    ],
+    [PlayedKernel(), PlayedKernel(loaded={"nvidia": 195, "nvidia-uvm": 511}, may_make=False)],
     ids=["no driver", "not permitted"],
 )
 def test_what_cannot_be_had_is_named_and_nothing_is_raised(

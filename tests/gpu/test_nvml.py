@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pynvml
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from gpumanager.gpu.nvml import DriverNvml, NvLinks, NvmlError, discover, driver
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, Topology
 from gpumanager.units import GIB, MIB, Bytes
-from tests.gpu.nvml_answers import answers
+from tests.gpu.nvml_answers import answers, refuse
 
 KEPT = 64 * MIB
 """By the driver of the GPU in the fake library."""
@@ -48,39 +49,34 @@ def discovered(nvml: ToldNvml) -> Topology:
     return discover(cast("DriverNvml", nvml))
 
 
-def test_levels_become_bonds() -> None:
-    levels = {frozenset({0, 1}): Level.BOARD, frozenset({0, 2}): Level.PHB}
-    nvml = ToldNvml((gpu(0), gpu(1), gpu(2)), levels)
-
-    topology = discovered(nvml)
-
-    assert topology.gpus == nvml.gpus
-    assert topology.bond(0, 1) == Bond(Level.BOARD)
-    assert topology.bond(2, 0) == Bond(Level.PHB)
-
-
-def test_a_pair_of_which_nothing_is_known_gets_the_loosest_bond() -> None:
-    topology = discovered(ToldNvml((gpu(0), gpu(1))))
-
-    assert topology.bond(0, 1) == Bond(Level.SYS)
+LEVELS = {frozenset({0, 1}): Level.BOARD, frozenset({0, 2}): Level.PHB}
+TO_OTHERS = {
+    0: NvLinks(Counter({"00000000:02:00.0": 2, "00000000:03:00.0": 1})),
+    1: NvLinks(Counter({"00000000:01:00.0": 2})),
+    2: NvLinks(Counter({"00000000:01:00.0": 1})),
+}
+TO_SWITCHES = {0: NvLinks(switch=12), 1: NvLinks(switch=12), 2: NvLinks(switch=11)}
+LOOSEST = Bond(Level.SYS)
 
 
-def test_direct_nvlinks_are_counted_for_each_pair_however_the_bus_id_is_spelled() -> None:
-    links = {
-        0: NvLinks(Counter({"00000000:02:00.0": 2, "00000000:03:00.0": 1})),
-        1: NvLinks(Counter({"00000000:01:00.0": 2})),
-        2: NvLinks(Counter({"00000000:01:00.0": 1})),
-    }
-    topology = discovered(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
+@pytest.mark.parametrize(
+    ("nvml", "bonds"),
+    [
+        pytest.param({"levels": LEVELS}, [Bond(Level.BOARD), Bond(Level.PHB), LOOSEST],
+                     id="levels become bonds, a pair of which nothing is known the loosest"),
+        pytest.param({"links": TO_OTHERS}, [Bond(Level.SYS, 2), Bond(Level.SYS, 1), LOOSEST],
+                     id="direct NVLinks are counted for each pair"),
+        pytest.param({"links": TO_SWITCHES}, [Bond(Level.SYS, count) for count in (12, 11, 11)],
+                     id="links to switches join every pair by as many as both have"),
+    ],
+)  # fmt: skip
+def test_what_nvml_tells_of_pairs_becomes_bonds(nvml: dict[str, Any], bonds: list[Bond]) -> None:
+    told = ToldNvml((gpu(0), gpu(1), gpu(2)), **nvml)
 
-    assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [2, 1, 0]
+    topology = discovered(told)
 
-
-def test_links_to_switches_join_every_pair_by_as_many_as_both_have() -> None:
-    links = {0: NvLinks(switch=12), 1: NvLinks(switch=12), 2: NvLinks(switch=11)}
-    topology = discovered(ToldNvml((gpu(0), gpu(1), gpu(2)), links=links))
-
-    assert [topology.bond(*pair).nvlinks for pair in ((0, 1), (0, 2), (1, 2))] == [12, 11, 11]
+    assert topology.gpus == told.gpus
+    assert [topology.bond(*pair) for pair in ((0, 1), (2, 0), (1, 2))] == bonds
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +146,11 @@ ADVICE = {
 def test_a_driver_that_cannot_be_opened_says_what_to_do(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse() -> None:
-        raise pynvml.NVMLError(code)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse(code))
 
     with pytest.raises(NvmlError, match=f"opening NVML: .*{ADVICE[code]}") as caught, driver():
         pytest.fail("opened")
     assert caught.value.exit_status == 1
-
-
-@dataclass(frozen=True, slots=True)
-class PciAddress:
-    busId: bytes  # noqa: N815 - as pynvml calls it
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryAmount:
-    total: int
-    reserved: int
 
 
 @pytest.fixture
@@ -186,21 +168,24 @@ def library(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return int(link in kinds)
 
-    answers = {
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetMinorNumber": lambda _: 3,
-        "nvmlDeviceGetUUID": lambda _: "GPU-0",
-        "nvmlDeviceGetName": lambda _: b"Tesla T4",
-        "nvmlDeviceGetPciInfo": lambda _: PciAddress(b"00000000:3B:00.0"),
-        "nvmlDeviceGetMemoryInfo": lambda _, version=None: MemoryAmount(GIB + KEPT, KEPT),
-        "nvmlDeviceGetNumaNodeId": lambda _: 1,
-        "nvmlDeviceGetNvLinkState": state,
-        "nvmlDeviceGetNvLinkRemoteDeviceType": lambda _, link: kinds[link],
-        "nvmlDeviceGetNvLinkRemotePciInfo": lambda *_: PciAddress(b"0000:af:00.0"),
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, answer)
+    answers(
+        monkeypatch,
+        DeviceGetHandleByIndex=lambda index: index,
+        DeviceGetMinorNumber=lambda _: 3,
+        DeviceGetUUID=lambda _: "GPU-0",
+        DeviceGetName=lambda _: b"Tesla T4",
+        DeviceGetPciInfo=lambda _: SimpleNamespace(busId=b"00000000:3B:00.0"),
+        DeviceGetMemoryInfo=lambda _, version=None: memory(GIB + KEPT, KEPT),
+        DeviceGetNumaNodeId=lambda _: 1,
+        DeviceGetNvLinkState=state,
+        DeviceGetNvLinkRemoteDeviceType=lambda _, link: kinds[link],
+        DeviceGetNvLinkRemotePciInfo=lambda *_: SimpleNamespace(busId=b"0000:af:00.0"),
+    )
     return monkeypatch
+
+
+def memory(total: int, reserved: int) -> SimpleNamespace:
+    return SimpleNamespace(total=total, reserved=reserved)
 
 
 @pytest.mark.usefixtures("library")
@@ -216,10 +201,10 @@ def test_what_the_driver_keeps_for_itself_or_a_flag_says_is_not_promised() -> No
 def test_of_a_driver_that_does_not_say_a_part_is_kept(
     library: pytest.MonkeyPatch, total: int, kept: int
 ) -> None:
-    def first_form_alone(_handle: object, version: object = None) -> MemoryAmount:
+    def first_form_alone(_handle: object, version: object = None) -> SimpleNamespace:
         if version is not None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        return MemoryAmount(total, 0)
+        return memory(total, 0)
 
     library.setattr(pynvml, "nvmlDeviceGetMemoryInfo", first_form_alone)
 
@@ -229,10 +214,8 @@ def test_of_a_driver_that_does_not_say_a_part_is_kept(
 def test_a_gpu_without_a_memory_figure_has_the_machines_memory(
     library: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuse(_handle: object, version: object = None) -> MemoryAmount:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
-    library.setattr(pynvml, "nvmlDeviceGetMemoryInfo", refuse)
+    unsupported = refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    library.setattr(pynvml, "nvmlDeviceGetMemoryInfo", unsupported)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text(f"MemFree: 1 kB\nMemTotal:   {128 * MIB} kB\n")
     nvml = DriverNvml(tmp_path / "sys")
@@ -274,26 +257,20 @@ def test_nvml_is_asked_for_the_numa_node_where_the_kernel_does_not_know(
 def test_links_are_told_apart_by_what_they_end_at(library: pytest.MonkeyPatch) -> None:
     assert DriverNvml().nvlinks(0) == NvLinks(Counter({"00000000:AF:00.0": 2}), switch=1)
 
-    def missing(*_: object) -> int:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-
+    missing = refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     library.setattr(pynvml, "nvmlDeviceGetNvLinkRemoteDeviceType", missing)
     assert DriverNvml().nvlinks(0) == NvLinks(Counter({"00000000:AF:00.0": 4}))
 
 
 def test_a_driver_without_topology_gives_gpus_without_levels(library: pytest.MonkeyPatch) -> None:
-    def unsupported(*_: object) -> int:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
+    unsupported = refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
     library.setattr(pynvml, "nvmlDeviceGetTopologyCommonAncestor", unsupported)
 
     assert DriverNvml().level(0, 1) is None
 
 
 def test_a_lost_gpu_is_named_with_what_to_look_for(library: pytest.MonkeyPatch) -> None:
-    def lost(_: int) -> int:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
+    lost = refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
     library.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lost)
 
     with pytest.raises(NvmlError, match=r"asking for GPU 2: .*Xid 79"):

@@ -1,8 +1,6 @@
 """The text of `nvidia-smi topo -m`, as drivers print it and as people cut it."""
 
 import contextlib
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,20 +61,14 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_text_as_drivers_print_it_is_read(name: str) -> None:
+def test_a_text_as_drivers_print_it_is_read_with_spaces_for_tabs_too(name: str) -> None:
     bonds, numa = GOLDEN[name]
 
     topology = load(name)
 
     assert names(topology) == bonds
     assert nodes(topology) == numa
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_spaces_serve_as_well_as_tabs(name: str) -> None:
-    text = (TEXTS / f"{name}.txt").read_text()
-
-    assert parse(text.expandtabs(16)) == load(name)
+    assert parse((TEXTS / f"{name}.txt").read_text().expandtabs(16)) == topology
 
 
 def test_what_the_text_does_not_say_is_filled_in_the_same_way_every_time() -> None:
@@ -150,11 +142,7 @@ CONTRADICTIONS = {
     "second table": (PAIR + "\nLegend:\n\n" + PAIR, 7, "a second table after the legend"),
     "foreign row": (PAIR + "NIC0\tPIX\tPIX\n", 4, "a row for 'NIC0'"),
     "missing row": (PAIR[: PAIR.index("GPU1\tPIX")], 1, "the header names GPU1"),
-    "missing adapter row": (
-        "GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\n",
-        1,
-        "the header names NIC0",
-    ),
+    "missing adapter row": ("GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\n", 1, "the header names NIC0"),
     "missing cells": (PAIR.replace("GPU1\tPIX\t X \t0-15\t0\t\tN/A", "GPU1\tPIX"), 3, "has 1 cell"),
     "missing affinity": (
         PAIR.replace("X \t0-15\t0\t\tN/A", "X \t0-15"),
@@ -167,6 +155,7 @@ CONTRADICTIONS = {
     "device twice": (PAIR.replace("GPU0\tGPU1", "GPU0\tGPU0"), 1, "in order"),
     "adapter twice": ("GPU0 NIC0 NIC0\nGPU0 X PIX PIX\n", 1, "names a device twice"),
     "gap in the GPUs": (PAIR.replace("GPU1", "GPU2"), 1, "in order"),
+    "a line above that names GPUs": ("GPU1\tGPU2\n" + PAIR, 1, "not a header"),
     "no header": (PAIR[PAIR.index("GPU0\t X") :], 1, "not a header but the row"),
     "another command's output": ("GPU 0: Tesla T4 (UUID: GPU-1)\n", 1, "not a header"),
     "bad processors": (PAIR.replace("0-15", "all"), 2, "CPU affinity is 'all'"),
@@ -199,39 +188,32 @@ def test_a_text_saved_on_windows_is_read(tmp_path: Path) -> None:
     assert read_topology(path, MEMORY) == parse(PAIR)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"absent\.txt: cannot be read: No such file"):
-        read_topology(tmp_path / "absent.txt", MEMORY)
-
-
-def test_a_folder_is_no_topology(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        read_topology(tmp_path, MEMORY)
-
-
 @pytest.mark.parametrize(
-    "content", [b"\xff\xfe\x00G", b"\x7fELF\x02\x01\x01\x00\x00", b"\x00" * 64]
+    ("content", "cause"),
+    [
+        (None, "cannot be read: No such file"),
+        ("a folder", "cannot be read: Is a directory"),
+        (b"\xff\xfe\x00G", r"topo\.txt"),
+        (b"\x7fELF\x02\x01\x01\x00\x00", r"topo\.txt"),
+        (b"\x00" * 64, r"topo\.txt"),
+    ],
 )
-def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "topo.bin"
-    path.write_bytes(content)
+def test_a_file_that_is_no_text_is_named(
+    content: bytes | str | None, cause: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "topo.txt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.mkdir()
 
-    with pytest.raises(InputError, match=r"topo\.bin"):
+    with pytest.raises(InputError, match=cause):
         read_topology(path, MEMORY)
 
 
 def test_an_endless_file_is_not_read_to_its_end() -> None:
     with pytest.raises(InputError, match=f"longer than {LONGEST_TEXT} bytes"):
         read_topology("/dev/zero", MEMORY)
-
-
-def test_the_errors_of_standard_input_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    os.close(writer)
-    with os.fdopen(reader) as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        with pytest.raises(InputError, match="standard input: empty"):
-            read_topology("-", MEMORY)
 
 
 # --- properties ---
@@ -280,14 +262,7 @@ def read_or_refuse(content: bytes) -> None:
         parse(content.decode(errors="replace"))
 
 
-@given(st.binary(max_size=300))
-def test_no_bytes_make_the_parser_fail_otherwise(content: bytes) -> None:
-    read_or_refuse(content)
-    read_or_refuse(PAIR.encode() + content)
-    read_or_refuse(b"GPU0 " + content)
-
-
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", ["t4x4", "six-soc"])
 def test_no_truncation_gives_another_topology(name: str) -> None:
     text = (TEXTS / f"{name}.txt").read_text()
     whole = load(name)
@@ -309,20 +284,10 @@ def test_a_text_with_a_changed_character_is_read_or_refused(name: str, data: st.
 
 
 @pytest.mark.parametrize(
-    "above",
-    [
-        "$ nvidia-smi topo -m\n",
-        "root@node-1:~# nvidia-smi topo -m\n\n",
-        "Mon Nov 23 2026\nsome words\n",
-    ],
+    "above", ["$ nvidia-smi topo -m\n", "root@node-1:~# nvidia-smi topo -m\n\nMon Nov 23 2026\n"]
 )
 def test_what_stands_above_the_table_is_skipped(above: str) -> None:
     assert parse(above + PAIR) == parse(PAIR)
-
-
-def test_a_line_above_that_names_gpus_is_not_skipped() -> None:
-    with pytest.raises(InputError, match=r"topo\.txt:1: not a header"):
-        parse("GPU1\tGPU2\n" + PAIR)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

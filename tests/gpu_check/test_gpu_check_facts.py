@@ -105,33 +105,31 @@ def test_a_process_that_returns_after_nobody_makes_no_switch() -> None:
     assert sharing(one, other).switches == ()
 
 
-def test_timelines_of_different_times_are_lost() -> None:
-    one = turns(0, MS, MS, 100)
-    late = turns(190 * MS, MS, MS, 100)
-
-    with pytest.raises(Lost, match=r"were on the GPU for 9.0 ms only"):
-        shared(one, late)
-
-
-def test_a_clock_of_coarse_steps_is_lost() -> None:
-    steps = turns(0, 0, 32_000, 5000)
-
-    with pytest.raises(Lost, match="clock stands still for longer"):
-        shared(steps, steps)
+FIRST = turns(0, MS, MS, 100)
+COARSE = turns(0, 0, 32_000, 5000)
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("one", "other", "error", "said"),
     [
-        Timeline(0, 0, ()),
-        Timeline(BEGIN, BEGIN - 1, ()),
-        Timeline(BEGIN, BEGIN + 9, ((BEGIN + 4, BEGIN + 3),)),
-        Timeline(BEGIN, BEGIN + 9, ((BEGIN + 4, BEGIN + 10),)),
+        (FIRST, turns(190 * MS, MS, MS, 100), Lost, "were on the GPU for 9.0 ms only"),
+        (COARSE, COARSE, Lost, "clock stands still for longer"),
+        *(
+            (FIRST, Timeline(*wrong), CheckFailed, "wrote no times, or times that go back")
+            for wrong in (
+                (0, 0, ()),
+                (BEGIN, BEGIN - 1, ()),
+                (BEGIN, BEGIN + 9, ((BEGIN + 4, BEGIN + 3),)),
+                (BEGIN, BEGIN + 9, ((BEGIN + 4, BEGIN + 10),)),
+            )
+        ),
     ],
 )
-def test_a_kernel_that_wrote_no_times_has_failed(wrong: Timeline) -> None:
-    with pytest.raises(CheckFailed, match="wrote no times, or times that go back"):
-        shared(turns(0, MS, MS, 100), wrong)
+def test_timelines_that_cannot_be_compared_say_nothing(
+    one: Timeline, other: Timeline, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        shared(one, other)
 
 
 def looks(*rows: Sequence[tuple[int, int, int]], answer: int = 0) -> list[Row]:
@@ -166,14 +164,18 @@ def test_nvml_without_samples_of_processes_is_told(answer: int) -> None:
     assert (found.verdict, found.said) == (Verdict.FIGURE, said)
 
 
-def test_an_nvml_that_only_answers_another_error_is_lost() -> None:
-    with pytest.raises(Lost, match=r"only answered \[999\]"):
-        samples(looks([], [], answer=999), {7})
-
-
-def test_samples_of_another_time_alone_fail() -> None:
-    with pytest.raises(CheckFailed, match="1 samples, none of them of the time"):
-        samples(looks([(7, 10_020, 50)]), {7})
+@pytest.mark.parametrize(
+    ("seen", "error", "said"),
+    [
+        (looks([], [], answer=999), Lost, r"only answered \[999\]"),
+        (looks([(7, 10_020, 50)]), CheckFailed, "1 samples, none of them of the time"),
+    ],
+)
+def test_samples_that_are_none_say_nothing(
+    seen: list[Row], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        samples(seen, {7})
 
 
 SPREAD = {"n": 2, "min": 1.0, "p10": 1.0, "p50": 1234.56, "p90": 3.0, "p99": 3.0}
@@ -267,9 +269,9 @@ def bench_in(folder: Path) -> Bench:
 
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("SLICES", 0.3), ("PING", 0.3), ("TWO", 2.5), ("ONE", 1.0)):
+    for name, seconds in (("SLICES", 0.3), ("PING", 0.3), ("TWO", 2.0), ("ONE", 0.7)):
         patch.setattr(facts, f"{name}_SECONDS", seconds)
-    short = {what: [(*load[:2], 2) for load in loads] for what, loads in facts.BESIDE.items()}
+    short = {what: [(*load[:2], 1.5) for load in loads] for what, loads in facts.BESIDE.items()}
     patch.setattr(facts, "BESIDE", short)
 
 

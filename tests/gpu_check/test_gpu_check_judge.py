@@ -178,23 +178,24 @@ def test_what_is_not_as_it_should_be_fails_and_is_named(
     assert named in found.said
 
 
-def test_a_driver_that_names_no_processes_is_no_failure_and_is_said() -> None:
-    found = judge.exact(replace(EXACT, driver=None))
+@pytest.mark.parametrize(
+    ("judged", "seen", "said"),
+    [
+        (judge.exact, replace(EXACT, driver=None), "the driver names no processes here"),
+        pytest.param(
+            judge.exact,
+            replace(EXACT, peak=LIMIT + 9 * MIB, driver=LIMIT + 9 * MIB),
+            "",
+            id="slabs and page tables",
+        ),
+        (judge.shared, replace(SHARED, processes=0, driver=None), ""),
+    ],
+)
+def test_what_is_the_drivers_affair_is_no_failure(judged: Judge, seen: Evidence, said: str) -> None:
+    found = judged(seen)
 
     assert found.verdict is Verdict.PASS
-    assert "the driver names no processes here" in found.said
-
-
-def test_slabs_and_page_tables_are_no_failure() -> None:
-    seen = replace(EXACT, peak=LIMIT + 9 * MIB, driver=LIMIT + 9 * MIB)
-
-    assert judge.exact(seen).verdict is Verdict.PASS
-
-
-def test_processes_are_not_counted_where_the_driver_names_none() -> None:
-    unnamed = replace(SHARED, processes=0, driver=None)
-
-    assert judge.shared(unnamed).verdict is Verdict.PASS
+    assert said in found.said
 
 
 def test_what_a_driver_lacks_is_left_out() -> None:

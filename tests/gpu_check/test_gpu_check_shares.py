@@ -14,20 +14,20 @@ def test_a_share_is_the_work_done_of_what_the_gpu_can_do() -> None:
     assert got.delivered == pytest.approx(93.33, abs=0.01)
 
 
-def test_a_tenant_that_does_more_than_promised_is_over_by_the_difference() -> None:
-    assert share(30, Rate(200), Rate(500)).error == 10
+@pytest.mark.parametrize(
+    ("limited", "full", "got"),
+    [
+        pytest.param(Rate(200), Rate(500), 40, id="more than promised"),
+        pytest.param(Rate(360, 1800), Rate(1000, 1500), 30, id="a higher clock is no larger share"),
+        pytest.param(Rate(360), Rate(1000, 1500), 36, id="without a clock seconds count"),
+    ],
+)
+def test_a_share_is_judged_by_the_clocks_of_both_sides(
+    limited: Rate, full: Rate, got: float
+) -> None:
+    seen = share(30, limited, full)
 
-
-def test_a_higher_clock_is_not_taken_for_a_larger_share() -> None:
-    full = Rate(1000, clock=1500)
-
-    assert share(30, Rate(360, clock=1800), full).got == pytest.approx(30)
-
-
-def test_without_a_clock_on_either_side_seconds_count() -> None:
-    full = Rate(1000, clock=1500)
-
-    assert share(30, Rate(360), full).got == pytest.approx(36)
+    assert (seen.got, seen.error) == pytest.approx((got, got - 30))
 
 
 def test_who_did_nothing_has_no_rate() -> None:

@@ -4,7 +4,7 @@ import hashlib
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumanager.gpu.values import GpuUUID
@@ -31,6 +31,7 @@ def document(kept: Journal, version: int = 1) -> bytes:
     return dump({"version": version, "checksum": checksum, "allocations": records}).encode()
 
 
+@settings(max_examples=50)
 @given(histories)
 def test_what_is_written_is_read_again(history: list[list[Grant]]) -> None:
     journals = [journal(*kept) for kept in history]
@@ -38,6 +39,7 @@ def test_what_is_written_is_read_again(history: list[list[Grant]]) -> None:
     assert read(written(*journals)) == (journals[-1], False)
 
 
+@settings(max_examples=50)
 @given(histories.map(lambda history: journal(*history[0])))
 def test_a_journal_of_before_is_read(kept: Journal) -> None:
     assert read(document(kept)) == (kept, False)

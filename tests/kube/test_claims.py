@@ -201,6 +201,16 @@ def test_requests_are_read_with_their_alternatives_in_order() -> None:
     assert second.amounts == (("cores", "10"), ("memory", "1Gi"))
 
 
+def test_users_of_a_claim_are_pods_alone() -> None:
+    users = [
+        {"resource": "pods", "name": "p", "uid": "1"},
+        {"resource": "jobs", "name": "j", "uid": "2"},
+        {"resource": "pods", "apiGroup": "example.com", "name": "q", "uid": "3"},
+    ]
+
+    assert [one.name for one in list_users({"status": {"reservedFor": users}})] == ["p"]
+
+
 def test_amounts_that_are_asked_for_are_rounded_upwards() -> None:
     ((found,),) = list_requests(requesting({"cores": "1500m", "memory": "300Mi"})).values()
 
@@ -245,6 +255,13 @@ def test_the_last_parameters_for_a_request_count(
     claim = read_claim(claim_item("a", result("gpu-1", 30, "1Gi", request_), config=rows))
 
     assert claim.config(request_).ceiling == ceiling
+
+
+def test_what_later_parameters_do_not_say_is_that_of_earlier_ones() -> None:
+    assert VcudaConfig(60).over(VcudaConfig(50, "binpack")) == VcudaConfig(60, "binpack")
+    assert VcudaConfig(policy="spread").over(VcudaConfig(50, "binpack")) == VcudaConfig(
+        50, "spread"
+    )
 
 
 def test_parameters_of_another_driver_are_passed_over() -> None:

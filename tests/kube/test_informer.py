@@ -86,18 +86,9 @@ async def test_pods_come_change_and_go(world: ApiWorld) -> None:
         await has(watch, world.full("after"))
 
 
-async def test_pods_of_other_nodes_are_not_looked_at(simulated: ApiWorld) -> None:
-    assert simulated.simulated
-    await simulated.simulated.create("pods", pod_object("stranger", "other"))
-
-    async with watching(simulated) as watch:
-        await simulated.pod("a")
-        await has(watch, simulated.full("a"))
-
-
-async def test_a_pod_that_is_bound_to_the_node_comes_at_that_moment(simulated: ApiWorld) -> None:
-    server = simulated.simulated
-    assert server
+async def test_a_pod_that_is_bound_to_the_node_comes_at_that_moment(
+    simulated: ApiWorld, server: SimulatedApiServer
+) -> None:
     await server.create("pods", pod_object("a", ""))
 
     async with watching(simulated) as watch:
@@ -108,9 +99,9 @@ async def test_a_pod_that_is_bound_to_the_node_comes_at_that_moment(simulated: A
         await has(watch, "a", simulated.full("b"))
 
 
-async def test_after_an_outage_it_goes_on_where_it_was(simulated: ApiWorld) -> None:
-    server = simulated.simulated
-    assert server
+async def test_after_an_outage_it_goes_on_where_it_was(
+    simulated: ApiWorld, server: SimulatedApiServer
+) -> None:
     await simulated.pod("a")
 
     async with watching(simulated) as watch:
@@ -123,9 +114,9 @@ async def test_after_an_outage_it_goes_on_where_it_was(simulated: ApiWorld) -> N
         assert watch.lists == 1
 
 
-async def test_what_the_server_has_forgotten_is_listed_again(simulated: ApiWorld) -> None:
-    server = simulated.simulated
-    assert server
+async def test_what_the_server_has_forgotten_is_listed_again(
+    simulated: ApiWorld, server: SimulatedApiServer
+) -> None:
     await simulated.pod("a")
 
     async with watching(simulated) as watch:
@@ -169,10 +160,8 @@ async def up(watch: Following, server: SimulatedApiServer, lists: int = 1) -> bo
 
 
 async def test_a_token_that_is_refused_is_said_once(
-    simulated: ApiWorld, caplog: pytest.LogCaptureFixture
+    simulated: ApiWorld, server: SimulatedApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = simulated.simulated
-    assert server
     await simulated.pod("a")
     server.token = "another"
     await server.cut()
@@ -193,9 +182,8 @@ async def test_a_token_that_is_refused_is_said_once(
 
 async def test_a_server_that_ends_each_watch_at_once_is_not_overrun(
     simulated: ApiWorld,
+    server: SimulatedApiServer,
 ) -> None:
-    server = simulated.simulated
-    assert server
     await simulated.pod("a")
 
     async with watching(simulated) as watch:
@@ -208,10 +196,8 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_overrun(
 
 
 async def test_a_watch_that_says_nonsense_is_begun_anew(
-    simulated: ApiWorld, monkeypatch: pytest.MonkeyPatch
+    simulated: ApiWorld, server: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = simulated.simulated
-    assert server
     made = await simulated.pod("a")
     real = KubeClient.watch
     said: list[Any] = [{"type": "ADDED", "object": 3}, {"type": "ERROR", "object": []}, {}]
@@ -237,9 +223,9 @@ async def spent(said: list[Any]) -> bool:
     return not said
 
 
-async def test_an_object_that_is_no_pod_is_left_out(simulated: ApiWorld) -> None:
-    server = simulated.simulated
-    assert server
+async def test_an_object_that_is_no_pod_is_left_out(
+    simulated: ApiWorld, server: SimulatedApiServer
+) -> None:
     broken = pod_object("broken", simulated.node) | {"status": "none"}
     await server.create("pods", broken)
 
@@ -250,9 +236,8 @@ async def test_an_object_that_is_no_pod_is_left_out(simulated: ApiWorld) -> None
 
 async def test_a_mirror_pod_made_anew_takes_the_place_of_the_one_before(
     simulated: ApiWorld,
+    server: SimulatedApiServer,
 ) -> None:
-    server = simulated.simulated
-    assert server
     static = {"kubernetes.io/config.mirror": "k1", "kubernetes.io/config.hash": "k1"}
     item = pod_object("s", simulated.node, annotations=static)
 
@@ -282,7 +267,7 @@ STEPS = st.lists(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=STEPS)
 async def test_after_any_history_the_mirror_is_what_the_server_has(
@@ -330,13 +315,12 @@ async def play(server: SimulatedApiServer, node: str, step: str, name: str) -> N
 
 
 async def test_a_silent_server_is_left_in_time(
-    simulated: ApiWorld, monkeypatch: pytest.MonkeyPatch
+    simulated: ApiWorld, server: SimulatedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "CALL_SECONDS", 0.05)
-    assert simulated.simulated
-    simulated.simulated.answering.clear()
+    server.answering.clear()
 
     with pytest.raises(Exception, match="no answer in time"):
         await simulated.api.get("/api/v1/pods")
 
-    simulated.simulated.answering.set()
+    server.answering.set()

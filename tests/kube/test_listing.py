@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from gpumanager.kube import client
 from gpumanager.kube.client import Listing
 
+TEXT = st.text(max_size=8)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
 )
-ITEMS = st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=5)
+ITEMS = st.lists(st.dictionaries(TEXT, VALUES, max_size=3), max_size=4)
 
 
 def taken_apart(text: str, cuts: list[int]) -> tuple[list[Any], dict[str, Any]]:
@@ -33,7 +34,7 @@ def taken_apart(text: str, cuts: list[int]) -> tuple[list[Any], dict[str, Any]]:
 
 @given(
     items=ITEMS,
-    fields=st.dictionaries(st.text(), st.text() | st.dictionaries(st.text(), VALUES)),
+    fields=st.dictionaries(TEXT, TEXT | st.dictionaries(TEXT, VALUES, max_size=3), max_size=3),
     cuts=st.lists(st.integers(0, 400), max_size=12),
     place=st.sampled_from(["first", "last"]),
     indent=st.sampled_from([None, 2]),

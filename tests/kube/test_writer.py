@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from gpumanager.ids import PodUID
 from gpumanager.kube import writer
 from gpumanager.kube.backoff import Backoff
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
-from gpumanager.kube.events import EventRecorder, KubeEvent, ObjectReference
+from gpumanager.kube.events import UNKNOWN_SECONDS, EventRecorder, KubeEvent, ObjectReference
 from gpumanager.kube.writer import Task, Writer, retry_on_conflict
 
 
@@ -156,20 +157,34 @@ async def _outcome(
 
 
 class Events:
-    """A recorder, and the messages of the events that were written, in turn."""
+    """A recorder, and the events that were written, in turn. there: by name, and their counts."""
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.written: list[str] = []
+        self.objects: list[Any] = []
+        self.there: dict[str, int] = {}
         api: Any = self
         self.recorder = EventRecorder(api, "node", elapsed=lambda: self.now)
 
-    async def create(self, _path: str, item: Any) -> Any:
-        self.written.append(item["message"])
+    @property
+    def written(self) -> list[str]:
+        return [one["message"] for one in self.objects]
 
-    async def say(self, message: str, uid: str = "u") -> None:
+    async def create(self, _path: str, item: Any) -> Any:
+        if (name := item["metadata"]["name"]) in self.there:
+            raise refused(409)
+        self.objects.append(item)
+        self.there[name] = item["count"]
+
+    async def get(self, path: str) -> Any:
+        return {"count": self.there[path.rpartition("/")[2]]}
+
+    async def patch(self, path: str, body: Any) -> Any:
+        self.there[path.rpartition("/")[2]] = body["count"]
+
+    async def say(self, message: str, uid: str = "u", *, warning: bool = True) -> None:
         about = ObjectReference("Pod", "p", uid, "default")
-        more: Any = {"warning": True, "reason": "GpuRefused", "message": message, "about": about}
+        more: Any = {"warning": warning, "reason": "GpuRefused", "message": message, "about": about}
         self.recorder.record(None, **more)
         for task in self.recorder.tasks():
             await task.perform()
@@ -182,7 +197,26 @@ async def test_the_same_event_goes_out_once_a_minute() -> None:
         events.now = now
         await events.say(message)
 
-    assert events.written == ["a", "b", "a"]
+    assert events.written == ["a", "b"]
+    assert sorted(events.there.values()) == [1, 2]
+
+
+async def test_an_event_is_a_warning_or_not() -> None:
+    events = Events()
+    await events.say("a")
+    await events.say("b", warning=False)
+
+    assert [one["type"] for one in events.objects] == ["Warning", "Normal"]
+
+
+async def test_an_event_of_a_pod_that_stays_unknown_is_dropped() -> None:
+    events = Events()
+    events.recorder.record(PodUID("u"), warning=True, reason="R", message="m")
+
+    for later, kept in ((UNKNOWN_SECONDS, 1), (1.0, 0)):
+        events.now += later
+        assert list(events.recorder.tasks()) == []
+        assert len(events.recorder) == kept
 
 
 async def test_a_pod_of_many_words_is_cut_short_and_the_others_are_not() -> None:

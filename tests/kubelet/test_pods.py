@@ -171,6 +171,7 @@ class Kubelet(BaseHTTPRequestHandler):
         refused = 401 if wrong else server.refuses
         self.send_response(refused or (200 if self.path == "/pods" else 404))
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Location", "/pods")  # read where it redirects
         self.end_headers()
         with contextlib.suppress(OSError):  # a caller with a deadline has left
             time.sleep(server.begins)
@@ -233,6 +234,12 @@ async def test_who_may_not_read_pods_is_told_what_is_needed() -> None:
         await KubeletPods(endpoint, deadline=BOUND).pods()
 
 
+async def test_a_redirection_is_not_followed() -> None:
+    """It would lead the token elsewhere."""
+    with kubelet(refuses=302) as endpoint, pytest.raises(PodsUnavailable, match="status 302"):
+        await KubeletPods(endpoint, deadline=BOUND).pods()
+
+
 async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
 
@@ -251,15 +258,15 @@ async def test_a_kubelet_that_does_not_answer_costs_no_more_than_the_deadline() 
 
 
 async def test_a_long_answer_may_take_longer_than_each_of_its_pieces() -> None:
-    with kubelet(between=1.2) as endpoint:
-        (pod,) = await KubeletPods(endpoint, deadline=0.6).pods()
+    with kubelet(between=0.6) as endpoint:
+        (pod,) = await KubeletPods(endpoint, deadline=0.3).pods()
 
     assert pod.name == "train"
 
 
 async def test_a_kubelet_that_begins_late_is_waited_for_the_next_time() -> None:
     """It takes long to put a long list into words, which tenants can make long."""
-    with kubelet(begins=1.0) as endpoint:
+    with kubelet(begins=0.6) as endpoint:
         source = KubeletPods(endpoint, deadline=0.1)
         with pytest.raises(PodsUnavailable, match=r"within 0\.5 s"):
             await source.pods()
@@ -308,5 +315,7 @@ def test_a_bad_endpoint_is_bad_input(endpoint: str) -> None:
 
 
 def test_a_kubelet_elsewhere_is_not_believed_without_its_authority() -> None:
+    KubeletPods("http://10.0.0.5:10255")
+    KubeletPods("https://127.0.0.1:10250")
     with pytest.raises(InputError, match="certificate authority"):
         KubeletPods("https://10.0.0.5:10250")

@@ -162,12 +162,6 @@ async def test_a_variable_with_a_value_from_elsewhere_says_nothing(
     assert container.graphics
 
 
-def test_a_pod_that_is_being_deleted_says_so_and_one_without_a_phase_is_pending() -> None:
-    assert pb.Pod(metadata=pb.ObjectMeta(deletionTimestamp=b"")).metadata.HasField(
-        "deletionTimestamp"
-    )
-
-
 async def test_where_the_api_does_not_answer_pods_is_read_and_said_once(
     kubelet: SimulatedKubelet, preferred: PreferredPods, caplog: pytest.LogCaptureFixture
 ) -> None:

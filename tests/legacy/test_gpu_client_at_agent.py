@@ -13,26 +13,19 @@ pytest_plugins = ["tests.limits.running_pod_fixtures"]
 
 
 @pytest.mark.namespaces
-async def test_a_real_agent_answers_gpu_client_of_a_running_container(running: Running) -> None:
-    door, name = running.files / "vcuda.sock", running.container_id
-
-    await register(door, pod_uid=running.uid, container_id=name)
-    error = await refused(door, pod_uid="another", container_id=name)
-
-    config = decode_config((running.files / name / "vcuda.config").read_bytes())
-    assert (config.pod_uid, config.container) == (running.uid, "main")
-    assert (config.memory, config.cores, config.ceiling) == (GIB, 30, 0)
-    assert config.driver[0] > 0
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
-
-
-@pytest.mark.namespaces
-async def test_a_real_agent_listens_where_gpu_manager_did_for_the_pod(running: Running) -> None:
+async def test_a_real_agent_answers_gpu_client_of_a_running_container_where_gpu_manager_did_too(
+    running: Running,
+) -> None:
     directory, name = running.virtual / running.uid, running.container_id
     directory.mkdir()
 
     assert await eventually((directory / "vcuda.sock").exists)
-    await register(directory / "vcuda.sock", pod_uid=running.uid, container_id=name)
+    for files in (running.files, directory):
+        await register(files / "vcuda.sock", pod_uid=running.uid, container_id=name)
 
-    config = decode_config((directory / name / "vcuda.config").read_bytes())
-    assert (config.container, config.memory, config.cores) == ("main", GIB, 30)
+        config = decode_config((files / name / "vcuda.config").read_bytes())
+        assert (config.pod_uid, config.container) == (running.uid, "main")
+        assert (config.memory, config.cores, config.ceiling) == (GIB, 30, 0)
+    assert decode_config((running.files / name / "vcuda.config").read_bytes()).driver[0] > 0
+    error = await refused(running.files / "vcuda.sock", pod_uid="another", container_id=name)
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -13,7 +13,6 @@ import pytest
 from gpumanager.errors import GpuManagerError
 from gpumanager.grants.grant import Claimant
 from gpumanager.ids import AllocationID, PodUID
-from gpumanager.legacy.api import vcuda_pb2 as pb
 from gpumanager.legacy.files import (
     LegacyConfig,
     decode_config,
@@ -25,7 +24,7 @@ from gpumanager.legacy.sockets import LegacyContainer, LegacySockets
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.processes import Process
 from gpumanager.units import GIB, Bytes
-from tests.legacy.gpu_client_play import call, dial
+from tests.legacy import gpu_client_calls
 from tests.limits.container_process import StartProcess
 from tests.limits.open_door import limit, virtual_manager
 from tests.limits.programs.hello_client import exchange, hello
@@ -96,14 +95,11 @@ async def manager(node: Node) -> AsyncIterator[VirtualManager]:
 
 
 async def register(node: Node, **fields: str) -> None:
-    async with dial(node.pod / "vcuda.sock") as channel:
-        await call(channel, pb.VDeviceRequest(pod_uid=UID, **fields))
+    await gpu_client_calls.register(node.pod / "vcuda.sock", pod_uid=UID, **fields)
 
 
 async def refused(node: Node, **fields: str) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await register(node, **fields)
-    return caught.value
+    return await gpu_client_calls.refused(node.pod / "vcuda.sock", pod_uid=UID, **fields)
 
 
 async def test_a_program_that_starts_in_such_a_pod_gets_its_limits(
@@ -133,26 +129,31 @@ async def test_containers_of_one_pod_are_told_apart_by_the_runtime(
     assert other.details() == "no GPU was given to 'sidecar'"
 
 
-@pytest.mark.parametrize("runs", [True, False])
-async def test_a_container_that_nobody_knows_may_try_again(
-    node: Node, manager: VirtualManager, runs: object
+@pytest.mark.parametrize(
+    ("served", "state", "code"),
+    [
+        pytest.param((SHARE, WHOLE), {}, grpc.StatusCode.UNAVAILABLE,
+                     id="a container that nobody knows may try again"),
+        pytest.param((SHARE, WHOLE), {"runs": False}, grpc.StatusCode.UNAVAILABLE,
+                     id="so may one while no runtime answers"),
+        pytest.param((SHARE,), {"strangers": {os.getpid()}}, grpc.StatusCode.PERMISSION_DENIED,
+                     id="another pod is refused"),
+    ],
+)  # fmt: skip
+async def test_a_container_is_refused(
+    node: Node,
+    manager: VirtualManager,
+    served: tuple[LegacyContainer, ...],
+    state: dict[str, object],
+    code: grpc.StatusCode,
 ) -> None:
-    node.runs = bool(runs)
-    node.legacy.serve({UID: (SHARE, WHOLE)})
+    vars(node).update(state)
+    node.legacy.serve({UID: served})
 
     error = await refused(node, container_id=ID)
 
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert error.code() is code
     assert not (node.pod / ID).exists()
-
-
-async def test_another_pod_is_refused(node: Node, manager: VirtualManager) -> None:
-    node.strangers.add(os.getpid())
-    node.legacy.serve({UID: (SHARE,)})
-
-    error = await refused(node, container_id=ID)
-
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_our_own_shim_has_nothing_to_say_there(node: Node, manager: VirtualManager) -> None:
@@ -203,17 +204,6 @@ async def test_a_pod_s_directory_goes_with_the_pod_and_no_other(
     assert (node.root / "alloc" / "a1" / "vcuda.sock").exists()
 
 
-async def test_the_end_of_the_manager_takes_nothing_away(
-    node: Node, manager: VirtualManager
-) -> None:
-    node.legacy.serve({UID: (SHARE,)})
-    await register(node, container_id=ID)
-
-    await manager.stop()
-
-    assert node.config().cores == 30
-
-
 async def test_a_pod_that_cannot_be_served_does_not_keep_others_from_it(
     node: Node, manager: VirtualManager, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,3 +215,5 @@ async def test_a_pod_that_cannot_be_served_does_not_keep_others_from_it(
     await register(node, container_id=ID)
     assert f"cannot serve gpu-manager's pod {long}" in caplog.text
     assert (node.root / long).exists()
+    await manager.stop()
+    assert node.config().cores == 30  # the end of the manager takes nothing away

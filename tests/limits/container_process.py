@@ -14,13 +14,13 @@ SECONDS = 120.0
 """After which a test is stuck; a busy machine may need many."""
 
 
-async def eventually(condition: Callable[[], bool], within: float = SECONDS) -> bool:
-    """Whether the condition comes true within so many seconds.
+async def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether the condition comes true within SECONDS.
 
     They are counted in looks: on a busy machine, where we come to look less often, they last
     longer.
     """
-    for _ in range(round(within / LOOK)):
+    for _ in range(round(SECONDS / LOOK)):
         if condition():
             return True
         await asyncio.sleep(LOOK)

@@ -30,6 +30,10 @@ class MeteredManager(VirtualManager):
         super().__init__(root, nvml=nvml, **options)
 
 
+Manage = Callable[..., MeteredManager]
+"""How tests begin a manager with options of theirs; all are stopped in the end."""
+
+
 def nvml_of(
     meter: Meter | None = None, utilization: Utilization | None = None, **options: Any
 ) -> NvmlService:

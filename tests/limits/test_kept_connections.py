@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from gpumanager.limits.socket import listener
 from gpumanager.limits.socket.bounds import Descriptors
 from gpumanager.limits.socket.peers import send_welcome
 from tests.limits.container_process import StartProcess, eventually
-from tests.limits.open_door import NAME, limit, pids, virtual_manager
+from tests.limits.metered_manager import Manage
+from tests.limits.open_door import NAME, limit, pids
 from tests.limits.programs.hello_client import Answer, connect, hello, receive
 from vcuda_shim._shim import lib
 
@@ -115,29 +116,44 @@ async def test_a_connection_that_its_process_closes_costs_nothing_more(
 
 
 async def test_where_descriptors_are_short_connections_are_not_kept(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    manage: Manage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Descriptors, "allowed", lambda: Descriptors(pidfds=2))
-    manager = virtual_manager(root)
-    door = await manager.open(NAME, [limit()]) / "vcuda.sock"
+    door = await manage().open(NAME, [limit()]) / "vcuda.sock"
 
     with connect(door) as connection:
         answer = await ask(connection, FIRST)
         closed = await hung_up(connection)
-    await manager.stop()
 
     assert answer is not None
     assert (answer.status, closed) == (0, True)
 
 
+async def test_while_others_wait_who_asks_on_has_to_say_all_at_once(
+    manage: Manage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptors = Descriptors(callers=1)
+    monkeypatch.setattr(Descriptors, "allowed", lambda: descriptors)
+    door = await manage().open(NAME, [limit()]) / "vcuda.sock"
+
+    with connect(door) as connection:
+        await ask(connection, FIRST)
+        assert await eventually(lambda: descriptors.callers_now == 0)
+        with connect(door):  # one that says nothing
+            assert await eventually(lambda: descriptors.callers_now == 1)
+            assert await ask(connection, KEEP) is not None
+
+            connection.sendall(KEEP[:10])
+
+            assert await hung_up(connection)
+
+
 @pytest.fixture
-async def four_calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+async def four_calls(manage: Manage, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The socket of a manager that answers four calls and then none for long."""
     monkeypatch.setattr(listener, "CALLS_AT_ONCE", 4)
     monkeypatch.setattr(listener, "CALLS_PER_SECOND", 0.001)
-    manager = virtual_manager(root)
-    yield await manager.open(NAME, [limit()]) / "vcuda.sock"
-    await manager.stop()
+    return await manage().open(NAME, [limit()]) / "vcuda.sock"
 
 
 async def test_a_process_that_asks_too_often_on_its_connection_loses_it(four_calls: Path) -> None:

@@ -2,40 +2,30 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpumanager.gpu.values import GpuUUID
-from gpumanager.ids import AllocationID
-from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.socket.protocol import PREFACE, Hello, HelloRefused, Http2, parse_hello
-from gpumanager.limits.values import Limit
-from gpumanager.units import GIB, Bytes
-from tests.limits.container_process import eventually
+from tests.limits.container_process import SECONDS, eventually
+from tests.limits.open_door import open_descriptors, say
 from tests.limits.programs.hello_client import (
     HELLO_SIZE,
     WELCOME_SIZE,
     connect,
     exchange,
     hello,
-    patient_exchange,
 )
 from vcuda_shim._shim import lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures"]
 
-NAME = AllocationID("a1")
-GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 MAGIC = int(lib.VCUDA_PROTOCOL_MAGIC).to_bytes(4, "little")
-PATIENCE = 120.0
 
 CHANGES = st.lists(st.tuples(st.integers(0, HELLO_SIZE - 1), st.integers(0, 255)), max_size=3)
 NEAR = st.builds(
@@ -107,27 +97,22 @@ def play(path: Path, callers: Sequence[Caller]) -> tuple[list[bytes], Any]:
     return [heard(connection) for connection in connections], good
 
 
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(callers=CALLERS)
 async def test_a_good_hello_is_answered_among_any_others_and_nobody_stays(
-    sockets: VirtualManager, callers: list[Caller]
+    door: Path, callers: list[Caller]
 ) -> None:
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
-    door = await sockets.open(NAME, [Limit(GPU, Bytes(GIB), 30, 30)]) / "vcuda.sock"
-    first = await asyncio.to_thread(exchange, door, hello())
+    first = await say(door)
     assert first is not None
     first.close()
     await asyncio.to_thread(heard, Caller(PREFACE, 24, descriptor=False, stays=False).call(door))
     before = open_descriptors()
 
-    answers, good = await asyncio.wait_for(asyncio.to_thread(play, door, callers), PATIENCE)
+    answers, good = await asyncio.wait_for(asyncio.to_thread(play, door, callers), SECONDS)
 
     assert (good.status, good.slot) == (0, first.slot)
     good.close()
@@ -152,19 +137,3 @@ def test_what_a_message_says_does_not_depend_on_the_pieces_it_comes_in(
     settled = [verdict for verdict in verdicts if verdict is not None]
     assert all(type(verdict) is type(whole) for verdict in settled)
     assert all(isinstance(verdict, HelloRefused | Http2) for verdict in settled)
-
-
-@pytest.mark.parametrize("count", [1, 63])
-async def test_callers_that_say_nothing_are_hung_up_on_and_others_do_not_wait_for_them(
-    hurried: VirtualManager, count: int
-) -> None:
-    door = await hurried.open(NAME, [Limit(GPU, Bytes(GIB), 30, 30)]) / "vcuda.sock"
-    silent = [await asyncio.to_thread(connect, door) for _ in range(count)]
-
-    good = await asyncio.wait_for(asyncio.to_thread(patient_exchange, door), PATIENCE)
-    ends = [await asyncio.wait_for(asyncio.to_thread(heard, one), PATIENCE) for one in silent]
-
-    assert good.status == 0
-    good.close()
-    assert ends == count * [b""]
-    assert os.getpid() in {process.pid for process in hurried.usage(NAME).processes}

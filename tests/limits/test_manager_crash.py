@@ -67,21 +67,26 @@ def doomed() -> Iterator[DoomedManagers]:
     managers.close()
 
 
-def recovered(root: Path) -> AllocationUsage:
+Recover = Callable[[Path], AllocationUsage]
+
+
+@pytest.fixture
+def recovered() -> Iterator[Recover]:
     """What the next manager finds, after it has opened the allocation."""
 
-    async def reopen() -> AllocationUsage:
+    async def reopen(root: Path) -> AllocationUsage:
         sockets = virtual_manager(root)
         await sockets.open(NAME, [LIMIT])
         usage = sockets.usage(NAME)
         await sockets.stop()
         return usage
 
-    return asyncio.run(reopen())
+    with asyncio.Runner() as runner:
+        yield lambda root: runner.run(reopen(root))
 
 
 def test_a_manager_killed_anywhere_in_its_first_opening_leaves_nothing_in_the_way(
-    root: Path, doomed: DoomedManagers
+    root: Path, doomed: DoomedManagers, recovered: Recover
 ) -> None:
     at = 1
     while doomed.was_killed(at, root / str(at)):
@@ -102,7 +107,7 @@ def a_process_that_is_gone() -> Process:
 
 
 def test_a_manager_killed_anywhere_in_recovery_loses_no_living_process(
-    root: Path, doomed: DoomedManagers
+    root: Path, doomed: DoomedManagers, recovered: Recover
 ) -> None:
     me, gone = find(os.getpid()), a_process_that_is_gone()
     assert me is not None
@@ -137,7 +142,7 @@ def attempt(path: Path, message: bytes) -> Answer | None:
 
 
 def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(
-    root: Path, doomed: DoomedManagers
+    root: Path, doomed: DoomedManagers, recovered: Recover
 ) -> None:
     at, finished = 1, False
     while not finished:
@@ -165,7 +170,7 @@ def test_a_manager_killed_anywhere_in_a_hello_leaves_one_slot_or_none(
 
 @pytest.mark.parametrize("left", [500, 0], ids=["before zeroing", "before freeing"])
 def test_a_crash_while_a_dead_process_is_cleared_is_finished_by_the_next_manager(
-    root: Path, left: int
+    root: Path, left: int, recovered: Recover
 ) -> None:
     directory = root / "alloc" / NAME
     directory.mkdir(parents=True)
@@ -179,7 +184,9 @@ def test_a_crash_while_a_dead_process_is_cleared_is_finished_by_the_next_manager
     assert usage.devices[0].held == 0
 
 
-def test_books_scribbled_over_by_a_container_cannot_stop_the_manager(root: Path) -> None:
+def test_books_scribbled_over_by_a_container_cannot_stop_the_manager(
+    root: Path, recovered: Recover
+) -> None:
     directory = root / "alloc" / NAME
     directory.mkdir(parents=True)
     with Books.prepare(directory, boot_id()) as books:

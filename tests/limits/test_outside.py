@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from gpumanager.limits.processes import Process
 from gpumanager.limits.turns import AllocationTurns
 from gpumanager.sim.in_memory import SimulatedFreezer
 from tests.limits.container_process import ContainerProcess, StartProcess, eventually
-from tests.limits.open_door import GPU, NAME, limit, virtual_manager
+from tests.limits.metered_manager import Manage
+from tests.limits.open_door import GPU, NAME, limit
 from vcuda_shim._shim import ffi, lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures"]
@@ -43,12 +44,16 @@ class Node:
     """Two containers of 30 % that take turns, with a process each; looks at them by a clock that
     is given."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, manage: Manage) -> None:
         self.owners = Owners()
-        self.root = root
+        self.root, self.manage = root, manage
         self.freezer = SimulatedFreezer()
-        self.manager = virtual_manager(root, owners=self.owners, pauses=True, freezer=self.freezer)
+        self.begin_again(pauses=True)
         self.now = time.monotonic_ns()
+
+    def begin_again(self, *, pauses: bool) -> None:
+        """With another manager, as after a crash."""
+        self.manager = self.manage(owners=self.owners, pauses=pauses, freezer=self.freezer)
 
     async def container(self, name: AllocationID, start: StartProcess) -> ContainerProcess:
         process = await start(await self.manager.open(name, [limit()]) / "vcuda.sock")
@@ -75,7 +80,7 @@ class Node:
             ffi.buffer(words)[:] = (self.root / "turns" / name / "words").read_bytes()
             return bool(words.of[0].turn & lib.VCUDA_TURN_SHARED) is shared
 
-        return await eventually(told, within=5)
+        return await eventually(told)
 
     def turns(self, name: AllocationID) -> AllocationTurns:
         joined = self.manager._served[name].joined
@@ -88,10 +93,8 @@ class Node:
 
 
 @pytest.fixture
-async def node(root: Path) -> AsyncIterator[Node]:
-    made = Node(root)
-    yield made
-    await made.manager.stop()
+def node(root: Path, manage: Manage) -> Node:
+    return Node(root, manage)
 
 
 async def test_a_foreign_process_makes_drains_measure_nothing_while_it_works(
@@ -125,24 +128,50 @@ async def test_time_of_a_process_that_goes_past_its_shim_is_charged_to_its_conta
     assert node.charged(OTHER) == 0
 
 
-async def test_a_container_that_goes_on_past_its_shim_is_frozen_in_turn(
-    node: Node, start_process: StartProcess
-) -> None:
-    """It has 30 % as promised, and its neighbour is left alone."""
-    cheat = await node.container(NAME, start_process)
-    await node.container(OTHER, start_process)
+def goes_past(node: Node, cheat: ContainerProcess, looks: int) -> tuple[float, int]:
+    """As long as it runs. Returns for how many seconds it did, and how many looks it was frozen."""
     took, frozen = 0.0, 0
-    for _ in range(600):
+    for _ in range(looks):
         runs = Cgroup(NAME) not in node.freezer.frozen
         frozen += not runs
         took += 0.1 * runs
         node.look(0.1, **({f"pid{cheat.pid}": 100} if runs else {}))
+    return took, frozen
+
+
+async def test_a_container_that_goes_on_past_its_shim_is_frozen_in_turn(
+    node: Node, start_process: StartProcess
+) -> None:
+    """It has 30 % as promised, and its neighbour is left alone; whoever ends or follows thaws."""
+    cheat = await node.container(NAME, start_process)
+    await node.container(OTHER, start_process)
+
+    took, frozen = goes_past(node, cheat, 600)
 
     assert node.manager.usage(NAME).overdrawn
     assert not node.manager.usage(OTHER).overdrawn
-    assert node.freezer.frozen <= {Cgroup(NAME)}
     assert 0.3 * 60 < took < 0.6 * 60
     assert frozen > 240
+    while not node.freezer.frozen:
+        goes_past(node, cheat, 1)
+    assert node.freezer.frozen == {Cgroup(NAME)}
+    await node.manager.stop()
+    assert node.freezer.frozen == set()
+
+
+async def test_a_manager_that_has_crashed_leaves_nobody_frozen_and_without_the_policy_nobody_is(
+    node: Node, start_process: StartProcess
+) -> None:
+    cheat = await node.container(NAME, start_process)
+    while not node.freezer.frozen:
+        goes_past(node, cheat, 1)
+
+    node.begin_again(pauses=False)
+    await node.container(NAME, start_process)
+
+    assert node.freezer.frozen == set()
+    assert goes_past(node, cheat, 200)[1] == 0
+    assert node.manager.usage(NAME).overdrawn
 
 
 async def test_time_of_a_process_of_no_container_is_nobodys(

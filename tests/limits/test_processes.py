@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,6 +13,7 @@ import pytest
 from gpumanager.limits.processes import Process, Watcher, alive, command_of, find
 from gpumanager.limits.socket.bounds import Descriptors
 from tests.limits.container_process import PROGRAMS, eventually
+from tests.limits.open_door import open_descriptors
 
 PROGRAM = ["sleep", "60"]
 
@@ -141,17 +143,43 @@ async def test_a_process_dead_before_it_is_watched_is_not_watched(
 async def test_a_forgotten_process_dies_untold(
     watcher_kind: str,
     watcher: Watcher,
-    sleeper: subprocess.Popen[bytes],
-    process: Process,
+    sleepers: tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]],
 ) -> None:
     told: list[Process] = []
-    watcher.watch(process, told.append)
+    first, second = (watcher.watch_pid(one.pid, told.append) for one in sleepers)
+    assert first is not None
+
+    watcher.forget(first)
+    for one in sleepers:
+        one.kill()
+        await asyncio.to_thread(one.wait)
+
+    assert await eventually(lambda: bool(told))
+    assert told == [second]
+
+
+async def test_whom_it_watches_and_what_it_keeps_costs_descriptors_until_it_is_forgotten(
+    process: Process,
+) -> None:
+    descriptors = Descriptors()
+    watcher = Watcher(descriptors)
+    ours, theirs = socket.socketpair()
+    before = open_descriptors()
+
+    for _ in range(2):
+        assert watcher.watch(process, lambda _: None)
+    assert (descriptors.pidfds_now, open_descriptors()) == (1, before + 1)
+    release = watcher.keep(process, ours)
+    assert release is not None
+    assert descriptors.pidfds_now == 2
+    release()
+    assert descriptors.pidfds_now == 1
 
     watcher.forget(process)
-    sleeper.kill()
-    await asyncio.to_thread(sleeper.wait)
 
-    assert not await eventually(lambda: bool(told), within=0.05)
+    assert (descriptors.pidfds_now, open_descriptors()) == (0, before)
+    ours.close()
+    theirs.close()
 
 
 async def test_without_descriptors_to_spare_death_is_still_noticed(
@@ -207,7 +235,7 @@ async def test_who_is_told_of_one_death_may_forget_another(
         watched.add(found)
     for sleeper in sleepers:
         sleeper.kill()
-        sleeper.wait()  # both are told of by one look
+        sleeper.wait()
 
     assert await eventually(lambda: bool(told))
-    assert not await eventually(lambda: len(told) > 1, within=0.05)
+    assert len(told) == 1  # one look of the loop finds both dead

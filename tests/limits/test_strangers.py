@@ -1,96 +1,88 @@
 """Who says HELLO at another pod's socket is told no, and counted; in doubt the caller is let in."""
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
-import struct
 import sys
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID, PodUID
 from gpumanager.limits.processes import Process, find
-from gpumanager.limits.values import Limit
 from gpumanager.runtime.cgroup import CgroupFiles
 from gpumanager.runtime.peers import PodCheck
 from gpumanager.runtime.processes import Containers
-from gpumanager.units import GIB, Bytes
 from tests import ROOT
 from tests.limits.container_process import PROGRAMS, SECONDS, ContainerProcess
-from tests.limits.open_door import virtual_manager
-from tests.limits.programs.hello_client import OBSERVER, Answer, exchange, hello
+from tests.limits.metered_manager import Manage
+from tests.limits.open_door import NAME, limit, open_descriptors, pids, say
+from tests.limits.programs.hello_client import OBSERVER, Regions, hello
 from tests.limits.running_pod import Running
-from vcuda_shim._shim import ffi, lib
+from tests.runtime.cgroup_node import CgroupNode
+from vcuda_shim._shim import lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures", "tests.limits.running_pod_fixtures"]
 
-NAME, OTHER = AllocationID("a1"), AllocationID("a2")
-LIMIT = Limit(GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0"), Bytes(GIB), 30, 30)
+OTHER = AllocationID("a2")
 OURS = PodUID("7d1c5d3e-9a44-4e0b-8f57-0c2f9b1a6e21")
 THEIRS = PodUID("99999999-9a44-4e0b-8f57-0c2f9b1a6e21")
-
-
-@dataclass
-class Node:
-    """A virtual manager whose caller, this process, is in the cgroup that `proc` says."""
-
-    proc: Path
-    owners: Mapping[AllocationID, PodUID] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        containers = Containers(CgroupFiles((), frozenset()), str(self.proc))
-        self.check = PodCheck(containers, self._of)
-
-    def _of(self, name: AllocationID) -> set[PodUID]:
-        return {self.owners[name]} if name in self.owners else set()
-
-    def caller_is_in(self, path: str) -> None:
-        directory = self.proc / str(os.getpid())
-        directory.mkdir(parents=True)
-        (directory / "cgroup").write_text(f"0::{path}\n")
-
-    @contextlib.asynccontextmanager
-    async def door(self) -> AsyncIterator[Path]:
-        """The socket, served."""
-        sockets = virtual_manager(self.proc / "vm", peers=self.check)
-        try:
-            yield await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
-        finally:
-            await sockets.stop()
-
-    async def say(self, message: bytes) -> Answer:
-        """What this process is answered."""
-        async with self.door() as door:
-            answer = await asyncio.to_thread(exchange, door, message)
-        assert answer is not None
-        answer.close()
-        return answer
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-@pytest.fixture
-def settled(root: Path) -> Node:
-    return Node(root, {NAME: OURS})
+SLICE = PodUID(OURS.replace("-", "_"))
 
 
 def of(pod: PodUID) -> str:
     return f"/kubepods/burstable/pod{pod}/{'c' * 64}"
 
 
-async def test_the_container_s_own_processes_are_welcome(settled: Node) -> None:
-    settled.caller_is_in(of(OURS))
+def check_of(directory: Path, owners: Mapping[AllocationID, PodUID], path: str) -> PodCheck:
+    """One that finds this process in that cgroup."""
+    node = CgroupNode(directory)
+    node.process(os.getpid(), f"0::{path}\n")
+    pods = {name: {owner} for name, owner in owners.items()}
+    return PodCheck(Containers(node.mounted(), node.proc), pods.get)
 
-    assert (await settled.say(hello())).status == 0
-    assert settled.check.refusals == 0
+
+@pytest.fixture
+def me() -> Process:
+    found = find(os.getpid())
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("owners", "path", "stranger"),
+    [
+        pytest.param({NAME: OURS}, of(OURS), False, id="the container's own processes"),
+        pytest.param({NAME: OURS}, of(THEIRS), True, id="a process of another pod"),
+        pytest.param({NAME: OURS}, "/user.slice", False, id="a cgroup that names no pod"),
+        pytest.param({}, of(THEIRS), False, id="before it is settled whose it is"),
+        pytest.param(
+            {NAME: SLICE}, f"/kubepods.slice/kubepods-pod{SLICE}.slice/x", False,
+            id="systemd's underscores",
+        ),
+    ],
+)  # fmt: skip
+def test_a_caller_is_a_stranger_where_its_pod_is_known_to_be_another(
+    tmp_path: Path, me: Process, owners: Mapping[AllocationID, PodUID], path: str, stranger: object
+) -> None:
+    check = check_of(tmp_path, owners, path)
+
+    assert bool(check.other_pod(NAME, me)) is stranger
+    assert check.refusals == int(bool(stranger))
+
+
+def test_that_a_cgroup_names_no_pod_is_said_once(
+    tmp_path: Path, me: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    check = check_of(tmp_path, {NAME: OURS}, "/user.slice")
+
+    for _ in range(2):
+        check.other_pod(NAME, me)
+
+    assert caplog.text.count("are not checked") == 1
 
 
 @pytest.mark.parametrize(
@@ -98,62 +90,23 @@ async def test_the_container_s_own_processes_are_welcome(settled: Node) -> None:
     [hello(), OBSERVER, hello(flags=lib.VCUDA_HELLO_KEEP)],
     ids=["process", "observer", "one that keeps its slot"],
 )
-async def test_a_process_of_another_pod_is_refused_and_counted(
-    settled: Node, message: bytes, caplog: pytest.LogCaptureFixture
+async def test_a_stranger_that_insists_is_refused_and_counted_logged_once_and_costs_nothing(
+    manage: Manage, tmp_path: Path, message: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settled.caller_is_in(of(THEIRS))
+    check = check_of(tmp_path, {NAME: OURS}, of(THEIRS))
+    door = await manage(peers=check).open(NAME, [limit()]) / "vcuda.sock"
+    before = open_descriptors()
 
-    answer = await settled.say(message)
+    for _ in range(3):
+        answer = await say(door, message)
+        assert answer is not None
+        assert (answer.status, answer.descriptors) == (-errno.EACCES, ())
+        assert answer.reason == f"this socket is another pod's; the caller is of pod {THEIRS}"
 
-    assert (answer.status, answer.descriptors) == (-errno.EACCES, ())
-    assert answer.reason == f"this socket is another pod's; the caller is of pod {THEIRS}"
-    assert settled.check.refusals == 1
-    assert (
-        f"process {os.getpid()} of pod {THEIRS} connected to the socket of pod {OURS}"
-        in caplog.text
-    )
-
-
-async def test_a_stranger_that_insists_is_counted_each_time_logged_once_and_costs_nothing(
-    settled: Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    settled.caller_is_in(of(THEIRS))
-
-    async with settled.door() as door:
-        before = descriptors()
-        for _ in range(3):
-            await asyncio.to_thread(exchange, door, hello())
-        after = descriptors()
-
-    assert settled.check.refusals == 3
-    assert after == before
-    assert caplog.text.count("check which host directories") == 1
-
-
-async def test_a_process_whose_cgroup_names_no_pod_is_let_in_and_that_is_said_once(
-    settled: Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    settled.caller_is_in("/user.slice")
-    caplog.set_level(logging.INFO)
-
-    assert (await settled.say(hello())).status == 0
-    assert (await settled.say(hello())).status == 0
-    assert caplog.text.count("are not checked") == 1
-    assert settled.check.refusals == 0
-
-
-async def test_before_it_is_settled_whose_it_is_anybody_may_call(root: Path) -> None:
-    node = Node(root)
-    node.caller_is_in(of(THEIRS))
-
-    assert (await node.say(hello())).status == 0
-
-
-async def test_systemd_s_underscores_are_no_difference(root: Path) -> None:
-    node = Node(root, {NAME: PodUID(OURS.replace("-", "_"))})
-    node.caller_is_in(f"/kubepods.slice/kubepods-pod{OURS.replace('-', '_')}.slice/x")
-
-    assert (await node.say(hello())).status == 0
+    assert check.refusals == 3
+    assert open_descriptors() == before
+    (said,) = (line for line in caplog.messages if "check which host directories" in line)
+    assert f"{os.getpid()} of pod {THEIRS} connected to the socket of pod {OURS}" in said
 
 
 class Moved:
@@ -163,18 +116,17 @@ class Moved:
         raise AssertionError(f"{process} of {allocation} has ended")
 
 
-async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(root: Path) -> None:
+async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(
+    manage: Manage,
+) -> None:
     """A child that inherited the connection would get the descriptors."""
-    sockets = virtual_manager(root, peers=Moved(), deadline_seconds=SECONDS)
-    try:
-        door = await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
-        program = "tests.limits.programs.orphaned_observer"
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", program, door), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-    finally:
-        await sockets.stop()
+    door = await manage(peers=Moved()).open(NAME, [limit()]) / "vcuda.sock"
+    program = "tests.limits.programs.orphaned_observer"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", program, door), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+
+    output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
 
     assert int(output) == -errno.ESRCH
 
@@ -191,27 +143,21 @@ async def test_who_has_ended_meanwhile_leaves_nobody_a_view_of_another_s_books(r
 )
 def test_a_process_belongs_to_the_only_allocation_of_its_pod(
     tmp_path: Path,
+    me: Process,
     owners: Mapping[AllocationID, PodUID],
     asked: list[AllocationID],
     owner: AllocationID | None,
 ) -> None:
-    node = Node(tmp_path, owners)
-    node.caller_is_in(f"/kubepods/burstable/pod{OURS}/{'ab' * 32}")
-    me = find(os.getpid())
-    assert me is not None
-
-    assert node.check.owner(asked, me) == owner
+    assert check_of(tmp_path, owners, of(OURS)).owner(asked, me) == owner
 
 
 # With the kernel's own cgroups.
 
 
 @pytest.fixture
-async def guarded(root: Path) -> AsyncIterator[tuple[PodCheck, Path]]:
+async def guarded(manage: Manage) -> tuple[PodCheck, Path]:
     check = PodCheck(Containers(CgroupFiles.here()), {NAME: {OURS}}.get)
-    sockets = virtual_manager(root, peers=check)
-    yield check, await sockets.open(NAME, [LIMIT]) / "vcuda.sock"
-    await sockets.stop()
+    return check, await manage(peers=check).open(NAME, [limit()]) / "vcuda.sock"
 
 
 async def said_from(place: Path, door: Path) -> list[object]:
@@ -259,34 +205,22 @@ async def test_a_real_agent_knows_from_its_journal_whose_a_socket_is(
     assert other[0] == -errno.EACCES
 
 
-async def test_a_process_of_another_pod_that_the_books_name_is_not_taken_up(settled: Node) -> None:
+async def test_whose_processes_are_whose_is_not_read_from_the_books(manage: Manage) -> None:
     """A container writes its neighbour's process into a slot, and the manager starts again."""
-    settled.caller_is_in(of(THEIRS))
-    async with settled.door() as door:
-        books = door.parent / "books"
-    me = find(os.getpid())
-    assert me is not None
-    with books.open("r+b") as file:
-        file.seek(ffi.offsetof("struct vcuda_books", "slots"))
-        file.write(struct.pack("<IIQ", me.pid, 0, me.start_time))
-        file.seek(ffi.offsetof("struct vcuda_books", "slot_limit"))
-        file.write(struct.pack("<I", 1))
+    sockets, neighbour = manage(), find(os.getppid())
+    assert neighbour is not None
+    answer = await say(await sockets.open(NAME, [limit()]) / "vcuda.sock")
+    assert answer is not None
+    regions = Regions.of(answer)
+    forged = regions.books.slots[answer.slot + 1]
+    forged.pid, forged.start_time = neighbour.pid, neighbour.start_time
+    regions.books.slot_limit = answer.slot + 2
+    assert pids(sockets) == {os.getpid()}
 
-    sockets = virtual_manager(settled.proc / "vm", peers=settled.check)
-    await sockets.open(NAME, [LIMIT])
-
-    assert sockets.usage(NAME).processes == ()
     await sockets.stop()
+    again = manage()
+    await again.open(NAME, [limit()])
 
-
-async def test_whose_processes_are_whose_is_not_read_from_the_books(root: Path) -> None:
-    sockets = virtual_manager(root)
-    directory = await sockets.open(NAME, [LIMIT])
-    with (directory / "books").open("r+b") as file:
-        file.seek(ffi.offsetof("struct vcuda_books", "slots"))
-        file.write(struct.pack("<IIQ", 4711, 0, 1))
-        file.seek(ffi.offsetof("struct vcuda_books", "slot_limit"))
-        file.write(struct.pack("<I", 1))
-
-    assert sockets.usage(NAME).processes == ()
-    await sockets.stop()
+    assert pids(again) == {os.getpid()}
+    assert regions.books.slots[answer.slot].pid == os.getpid()
+    answer.close()

@@ -10,47 +10,33 @@ import pytest
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.ids import AllocationID
-from gpumanager.isolation.table import AllocationServer
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages import sealed_memory
 from gpumanager.limits.pages.mapping import RegionBroken
 from gpumanager.limits.pages.slot_file import SlotFile
 from gpumanager.units import GIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess, eventually
+from tests.limits.metered_manager import Manage
 from tests.limits.open_door import NAME, held, limit, open_descriptors, pids, say, virtual_manager
 from tests.limits.programs.hello_client import OBSERVER, Regions, connect, hello
 
 pytest_plugins = ["tests.limits.virtual_fixtures"]
 
 
-def test_it_is_the_virtual_manager_the_allocator_asks_for(root: Path) -> None:
-    manager: AllocationServer = virtual_manager(root)
-    assert manager is not None
-
-
 async def test_a_process_gets_a_slot_a_read_only_configuration_and_the_books(
-    sockets: VirtualManager, door: Path
-) -> None:
-    answer = await say(door)
-
-    assert answer is not None
-    assert (answer.status, answer.slot, answer.reason) == (0, 0, "")
-    (books,) = answer.descriptors
-    assert Regions.of(answer).memory_limit() == GIB
-    assert sealed_memory.identity(books) == SlotFile.read(door.parent).books
-    assert pids(sockets) == {os.getpid()}
-    answer.close()
-
-
-async def test_the_books_say_what_a_process_calls_itself(
     sockets: VirtualManager, door: Path
 ) -> None:
     answer = await say(door, hello(pid=7))
 
     assert answer is not None
+    assert (answer.status, answer.slot, answer.reason) == (0, 0, "")
+    (books,) = answer.descriptors
     regions = Regions.of(answer)
-    assert regions.books.inner_pid[answer.slot] == 7
+    assert regions.memory_limit() == GIB
+    assert regions.books.inner_pid[answer.slot] == 7  # as it calls itself
+    assert sealed_memory.identity(books) == SlotFile.read(door.parent).books
     assert pids(sockets) == {os.getpid()}
+    answer.close()
 
 
 async def test_an_observer_sees_everything_and_takes_no_slot(
@@ -67,7 +53,7 @@ async def test_an_observer_sees_everything_and_takes_no_slot(
 
 
 async def test_two_processes_get_descriptions_of_their_own_for_their_locks(
-    door: Path, start_process: StartProcess
+    door: Path,
 ) -> None:
     first, second = await say(door), await say(door, OBSERVER)
     assert first is not None
@@ -80,9 +66,11 @@ async def test_two_processes_get_descriptions_of_their_own_for_their_locks(
     second.close()
 
 
-async def test_a_killed_process_gives_its_slot_and_bytes_back_within_a_second(
-    sockets: VirtualManager, door: Path, start_process: StartProcess
+async def test_a_killed_process_gives_its_slot_and_bytes_back_by_its_pidfd(
+    manage: Manage, start_process: StartProcess
 ) -> None:
+    sockets = manage(poll_seconds=3600, sweep_seconds=3600)
+    door = await sockets.open(NAME, [limit()]) / "vcuda.sock"
     process, other = await start_process(door), await start_process(door)
     await process.answer()
     await other.answer()
@@ -92,23 +80,8 @@ async def test_a_killed_process_gives_its_slot_and_bytes_back_within_a_second(
 
     process.process.kill()
 
-    assert await eventually(lambda: pids(sockets) == {other.pid}, within=1.0)
+    assert await eventually(lambda: pids(sockets) == {other.pid})
     assert held(sockets) == 30
-
-
-async def test_where_the_kernel_has_no_pidfd_a_death_is_noticed_all_the_same(
-    root: Path, start_process: StartProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sockets = virtual_manager(root, poll_seconds=0.02)
-    door = await sockets.open(NAME, [limit()]) / "vcuda.sock"
-    process = await start_process(door)
-    monkeypatch.delattr(os, "pidfd_open")
-    await process.answer()
-
-    process.process.kill()
-
-    assert await eventually(lambda: pids(sockets) == set())
-    await sockets.stop()
 
 
 async def test_exec_keeps_the_slot_and_forgets_the_memory(

@@ -7,12 +7,14 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.runtime.cgroup import CgroupFiles, CgroupMount
-from tests.limits.container_process import ContainerProcess, StartProcess
+from tests.limits.container_process import SECONDS, ContainerProcess, StartProcess
+from tests.limits.metered_manager import Manage, MeteredManager
 from tests.limits.open_door import NAME, limit, virtual_manager
 
 
@@ -24,19 +26,29 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def sockets(root: Path) -> AsyncIterator[VirtualManager]:
-    """Patient with callers that a busy machine keeps from speaking."""
-    manager = virtual_manager(root, deadline_seconds=120, call_seconds=120)
-    yield manager
-    await manager.stop()
+async def manage(root: Path) -> AsyncIterator[Manage]:
+    """Patient with drivers and callers that a busy machine keeps from speaking."""
+    made: list[MeteredManager] = []
+
+    def begin(**options: Any) -> MeteredManager:
+        patient = {"deadline_seconds": SECONDS, "call_seconds": SECONDS, "read_seconds": SECONDS}
+        made.append(virtual_manager(root, **patient | options))
+        return made[-1]
+
+    yield begin
+    for manager in made:
+        await manager.stop()
 
 
 @pytest.fixture
-async def hurried(root: Path) -> AsyncIterator[VirtualManager]:
+async def sockets(manage: Manage) -> VirtualManager:
+    return manage()
+
+
+@pytest.fixture
+async def hurried(manage: Manage) -> VirtualManager:
     """Hangs up soon on who says nothing."""
-    manager = virtual_manager(root, deadline_seconds=0.3, call_seconds=0.3)
-    yield manager
-    await manager.stop()
+    return manage(deadline_seconds=0.1, call_seconds=0.1)
 
 
 @pytest.fixture

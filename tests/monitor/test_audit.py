@@ -20,7 +20,6 @@ from gpumanager.monitor.snapshot import Resident, Snapshot
 from gpumanager.monitor.unlimited.audit import (
     LOOKS_BEFORE_VERDICT,
     TOLERANCE,
-    Suspect,
     UnlimitedKind,
     mismatches,
     suspects,
@@ -61,132 +60,123 @@ def booked(pid: int, held: int, in_books: int | None = None) -> Resident:
     return resident(pid, held, allocation=ONE.id, booked=size)
 
 
-def kinds(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> list[UnlimitedKind]:
-    return [one.kind for one in suspects(seen(*present, promises=promises))]
+SIDE = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
+WAITING = share(None, candidate=OWNER)
+STRANGER = resident(3, GIB, of=member(OTHER))
 
 
-def test_processes_within_the_limit_are_nobody_s_concern() -> None:
-    assert kinds(booked(1, 600 * MIB), booked(2, 424 * MIB)) == []
-
-
-def test_what_the_books_do_not_know_yet_is_no_breach_below_the_limit() -> None:
-    """The manager measures it within a second, and charges it."""
-    assert kinds(booked(1, 900 * MIB, in_books=100 * MIB)) == []
-
-
-def test_more_than_the_limit_is_found_at_the_process_that_holds_the_most() -> None:
-    (found,) = suspects(seen(booked(1, 600 * MIB), booked(2, 700 * MIB)))
-
-    assert (found.kind, found.process.pid, found.taken) == (UnlimitedKind.OVER_LIMIT, 2, 276 * MIB)
-    assert (found.owner, found.certain) == (OWNER, True)
-    assert str(found) == (
-        "process 2 of team/pod (main) holds 276 MiB of GPU0 beyond its container's limit"
-    )
-
-
-def test_who_launches_outside_of_its_turns_is_found() -> None:
-    snapshot = seen(booked(1, 300 * MIB), resident(3, GIB, of=member(OTHER)))
-    views = [replace(one, overdrawn=one.owner == OWNER) for one in snapshot.containers]
-
-    found = [
-        one
-        for one in suspects(replace(snapshot, containers=tuple(views)))
-        if one.kind is UnlimitedKind.OVERDRAWN
+def found(*present: Resident, promises: Sequence[Grant] = (ONE, BIG)) -> list[tuple[object, ...]]:
+    """Kind, pid, whether it is certain, and the bytes that were taken, of each suspect."""
+    return [
+        (str(one.kind.value), one.process.pid, one.certain, one.taken)
+        for one in suspects(seen(*present, promises=promises))
     ]
 
-    assert [(one.process.pid, one.owner, one.certain) for one in found] == [(1, OWNER, True)]
-    assert "launches on GPU0 outside of its container's turns" in str(found[0])
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        pytest.param([booked(1, 600 * MIB), booked(2, 424 * MIB)], [],
+                     id="processes within the limit are no suspects"),
+        pytest.param([booked(1, 900 * MIB, in_books=100 * MIB)], [],
+                     id="what the manager charges within a second is no breach below the limit"),
+        pytest.param([booked(1, GIB + TOLERANCE)], [], id="a moment's rounding is tolerated"),
+        pytest.param([booked(1, GIB + TOLERANCE + 1)], [("over-limit", 1, True, TOLERANCE + 1)],
+                     id="more than rounding is not"),
+        pytest.param([booked(1, 600 * MIB), booked(2, 700 * MIB)],
+                     [("over-limit", 2, True, 276 * MIB)],
+                     id="the process that holds the most is told"),
+        pytest.param([resident(1, None, allocation=ONE.id, booked=Bytes(2 * GIB))], [],
+                     id="a size that the driver does not tell accuses nobody"),
+        pytest.param(
+            [resident(1, 2 * GIB, allocation=ONE.id, booked=Bytes(0), adopted=True)],
+            [("over-limit", 1, False, GIB)],
+            id="a slot that containers may have written does not prove whose a process is",
+        ),
+        pytest.param([resident(1, 2 * GIB, allocation=ONE.id, booked=Bytes(0), of=member(OTHER))],
+                     [("over-limit", 1, False, GIB)], id="nor does one of another pod's process"),
+        pytest.param(
+            [
+                booked(1, 300 * MIB),
+                resident(3, MIB, allocation=ONE.id, of=member(OWNER)),
+                resident(4, None, allocation=ONE.id, of=member(OWNER)),
+            ],
+            [("unbooked", 3, True, MIB), ("unbooked", 4, True, 0)],
+            id="a process without a session is told whatever it holds",
+        ),
+        pytest.param([STRANGER], [("stranger", 3, True, GIB)], id="another pod's process"),
+        pytest.param([resident(3, GIB)], [("stranger", 3, False, GIB)], id="no pod that is known"),
+        pytest.param([resident(3, GIB, of=member(OTHER, container=None))],
+                     [("stranger", 3, False, GIB)],
+                     id="a process whose container is not named is in doubt"),
+        pytest.param(
+            [
+                resident(3, 20 * GIB, SECOND, allocation=BIG.id),
+                resident(4, GIB, SECOND),
+                resident(5, GIB, SECOND, of=member(OTHER)),
+            ],
+            [("stranger", 5, True, GIB)],
+            id="on a whole GPU only a process of another pod is a stranger",
+        ),
+    ],
+)  # fmt: skip
+def test_suspects(present: list[Resident], expected: list[tuple[object, ...]]) -> None:
+    assert found(*present) == expected
 
 
-@pytest.mark.parametrize("of", [None, member(OTHER)])
-def test_a_slot_alone_does_not_prove_whose_a_process_is(of: Membership | None) -> None:
-    """A manager that comes after a crash reads slots from a page that containers write."""
-    booked, name = Bytes(0), ONE.id
-    one = resident(1, 2 * GIB, allocation=name, booked=booked, of=of, adopted=of is None)
+@pytest.mark.parametrize(
+    ("promises", "one"),
+    [
+        pytest.param((), STRANGER, id="a GPU that is promised to nobody has no strangers"),
+        pytest.param(
+            (WAITING,),
+            resident(3, GIB, allocation=WAITING.id),
+            id="before its pod is settled nobody is accused",
+        ),
+    ],
+)
+def test_nobody_is_suspected(promises: Sequence[Grant], one: Resident) -> None:
+    assert found(one, promises=promises) == []
 
-    (found,) = suspects(seen(one))
 
-    assert not found.certain
-
-
-@pytest.mark.parametrize(("more", "found"), [(0, []), (1, [UnlimitedKind.OVER_LIMIT])])
-def test_a_moment_s_rounding_is_tolerated(more: int, found: list[UnlimitedKind]) -> None:
-    assert kinds(booked(1, GIB + TOLERANCE + more)) == found
+WENT_ROUND = (
+    "that it did not ask the shim for: it found a driver library without the shim, "
+    "and no limit holds for it"
+)
 
 
-def test_a_process_of_the_container_that_no_books_know_went_round_the_shim() -> None:
-    cheat = resident(3, 500 * MIB, allocation=ONE.id, of=member(OWNER))
-
-    (found,) = suspects(seen(booked(1, 300 * MIB), cheat))
-
-    assert (found.kind, found.process.pid, found.certain) == (UnlimitedKind.UNBOOKED, 3, True)
-    assert found.taken == 500 * MIB
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (booked(1, 2 * GIB),
+         "process 1 of team/pod (main) holds 1 GiB of GPU0 beyond its container's limit"),
+        (resident(3, GIB, allocation=ONE.id, of=member(OWNER)),
+         f"process 3 of team/pod (main) holds 1 GiB of GPU0 {WENT_ROUND}"),
+        (resident(3, None, allocation=ONE.id, of=member(OWNER)),
+         f"process 3 of team/pod (main) holds memory of GPU0 {WENT_ROUND}"),
+        (resident(4, GIB),
+         "process 4 of no pod that is known holds 1 GiB of GPU0, which is granted to others"),
+    ],
+)  # fmt: skip
+def test_a_suspect_says_what_is_wrong_with_it(one: Resident, words: str) -> None:
+    assert [str(found) for found in suspects(seen(one))] == [words]
 
 
 def test_in_a_pod_of_several_containers_it_is_known_to_be_the_pod_s() -> None:
-    side = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
-    cheat = resident(3, 500 * MIB, of=member(OWNER))
+    (one,) = suspects(seen(resident(3, 500 * MIB, of=member(OWNER)), promises=(ONE, SIDE)))
 
-    (found,) = suspects(seen(cheat, promises=(ONE, side)))
-
-    assert (found.kind, found.owner, found.pod) == (UnlimitedKind.UNBOOKED, None, OWNER.uid)
+    assert (one.kind, one.owner, one.pod) == (UnlimitedKind.UNBOOKED, None, OWNER.uid)
 
 
-def test_a_process_of_another_pod_on_a_shared_gpu_is_a_stranger() -> None:
-    (found,) = suspects(seen(resident(3, GIB, of=member(OTHER))))
+def test_launches_outside_of_a_container_s_turns_are_found() -> None:
+    snapshot = seen(booked(1, 300 * MIB))
+    views = [replace(one, overdrawn=one.owner == OWNER) for one in snapshot.containers]
 
-    assert (found.kind, found.pod, found.certain) == (UnlimitedKind.STRANGER, OTHER.uid, True)
+    (one,) = suspects(replace(snapshot, containers=tuple(views)))
 
-
-def test_a_process_of_nobody_knows_whom_is_a_stranger_in_doubt() -> None:
-    (found,) = suspects(seen(resident(3, GIB)))
-
-    assert (found.kind, found.pod, found.certain) == (UnlimitedKind.STRANGER, None, False)
-    assert "no pod that is known" in str(found)
-
-
-def test_a_process_whose_container_is_not_named_is_in_doubt() -> None:
-    (found,) = suspects(seen(resident(3, GIB, of=member(OTHER, container=None))))
-
-    assert not found.certain
-
-
-def test_on_a_whole_gpu_only_a_process_of_another_pod_is_a_stranger() -> None:
-    mine = resident(3, 20 * GIB, SECOND, allocation=BIG.id)
-    host = resident(4, GIB, SECOND)
-    foreign = resident(5, GIB, SECOND, of=member(OTHER))
-
-    assert [one.process.pid for one in suspects(seen(mine, host, foreign))] == [5]
-
-
-def test_on_a_gpu_that_is_promised_to_nobody_there_are_no_strangers() -> None:
-    assert kinds(resident(3, GIB, of=member(OTHER)), promises=()) == []
-
-
-def test_before_its_pod_is_settled_nobody_is_accused() -> None:
-    waiting = share(None, candidate=OWNER)
-
-    assert kinds(resident(3, GIB, allocation=waiting.id), promises=(waiting,)) == []
-
-
-def test_a_process_without_a_session_is_told_whatever_it_holds() -> None:
-    little = resident(3, MIB, allocation=ONE.id, of=member(OWNER))
-    silent = resident(4, None, allocation=ONE.id, of=member(OWNER))
-
-    found = list(suspects(seen(little, silent, booked(1, 10 * MIB))))
-
-    assert [(one.kind, one.process.pid) for one in found] == [
-        (UnlimitedKind.UNBOOKED, 3),
-        (UnlimitedKind.UNBOOKED, 4),
-    ]
-    assert str(found[1]) == (
-        "process 4 of team/pod (main) holds memory of GPU0 that it did not ask the shim for: it "
-        "found a driver library without the shim, and no limit holds for it"
-    )
-
-
-def test_a_size_that_the_driver_does_not_tell_accuses_nobody_of_a_size() -> None:
-    assert kinds(resident(1, None, allocation=ONE.id, booked=Bytes(2 * GIB))) == []
+    assert (one.kind, one.process.pid, one.certain) == (UnlimitedKind.OVERDRAWN, 1, True)
+    assert (one.owner, one.pod) == (OWNER, OWNER.uid)
+    assert "launches on GPU0 outside of its container's turns" in str(one)
 
 
 def with_unlimited() -> Snapshot:
@@ -216,26 +206,16 @@ async def test_a_process_whose_shim_cannot_hold_limits_is_told_and_not_ended() -
 
 
 async def test_processes_without_limits_are_counted_by_their_container() -> None:
-    side = share(replace(OWNER, container="side"), "a2", cores=10, first=40)
     mine = resident(3, GIB, allocation=ONE.id, of=member(OWNER))
     either = resident(4, GIB, of=member(OWNER))
     auditor = Auditor(looks=1, names={OWNER.uid: "team/pod"}.get)
 
-    await auditor.audit(seen(mine, either, promises=(ONE, side)))
+    await auditor.audit(seen(mine, either, promises=(ONE, SIDE)))
 
     assert auditor.tally.unlimited == {
         ("team", "pod", "main", "session"): 1,
         ("team", "pod", "", "session"): 1,
     }
-
-
-async def test_looks_are_counted_in_a_row() -> None:
-    heard = Heard()
-    auditor = Auditor(reports=heard, looks=2)
-    for look in (BREACH, seen(), BREACH):
-        await auditor.audit(look)
-
-    assert heard.of_pods == []
 
 
 def test_a_slot_in_another_pod_s_books_is_a_mismatch() -> None:
@@ -402,13 +382,22 @@ async def test_a_breach_that_is_over_counts_no_more_and_is_said_again_when_it_is
     assert auditor.tally.found[UnlimitedKind.OVER_LIMIT] == len(heard.of_pods) == 2
 
 
-async def test_a_driver_that_does_not_answer_ends_no_row_of_looks() -> None:
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        pytest.param(seen(), 0, id="looks are counted in a row"),
+        pytest.param(
+            replace(BREACH, answered=False, residents=()), 1, id="a silent driver ends no row"
+        ),
+    ],
+)
+async def test_a_verdict_takes_looks_in_a_row(between: Snapshot, told: int) -> None:
     heard = Heard()
     auditor = Auditor(reports=heard, looks=2)
-    for look in (BREACH, replace(BREACH, answered=False, residents=()), BREACH):
+    for look in (BREACH, between, BREACH):
         await auditor.audit(look)
 
-    assert len(heard.of_pods) == 1
+    assert len(heard.of_pods) == told
 
 
 async def test_a_stranger_of_the_host_is_the_node_s_event() -> None:
@@ -512,12 +501,3 @@ async def test_without_pidfds_nobody_is_ended(monkeypatch: pytest.MonkeyPatch) -
     assert me is not None
 
     assert not await end(me, grace=0.1)
-
-
-def test_a_suspect_says_what_is_wrong_with_it() -> None:
-    one = Suspect(UnlimitedKind.UNBOOKED, Process(9, 1), FIRST, Bytes(GIB), OWNER, OWNER.uid)
-
-    assert str(one) == (
-        "process 9 of team/pod (main) holds 1 GiB of GPU0 that it did not ask the shim for: it "
-        "found a driver library without the shim, and no limit holds for it"
-    )

@@ -55,6 +55,15 @@ def test_refusals_are_counted_and_named() -> None:
     assert event.message == "allocation refused on GPU 0 at its memory limit of 1 GiB"
 
 
+def test_a_refusal_is_a_warning_and_a_start_that_the_kubelet_tries_again_is_none() -> None:
+    events = Events()
+    events.refused(claimant(), "not free")
+    events.claim_refused(claimant(), "team/gpu", "not free")
+    events.postponed(claimant(), "not listed yet")
+
+    assert [one.warning for one in events.newest()] == [False, True, True]
+
+
 def test_of_a_claim_that_several_pods_share_the_number_of_others_is_told() -> None:
     shared = replace(POD, users=(POD.owner, claimant("eval"), claimant("eval", "side")))
 

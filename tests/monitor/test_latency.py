@@ -10,13 +10,7 @@ from gpumanager.grants.journal import Journal
 from gpumanager.grants.journal_file import JournalFile, JournalUnwritable
 from gpumanager.grants.refusals import NotResolved, Refused
 from gpumanager.monitor.metrics.journal_timing import TimedJournalFile
-from gpumanager.monitor.metrics.latency import (
-    BOUNDS,
-    CALLS,
-    RESOURCES,
-    SECONDS_NAME,
-    Latencies,
-)
+from gpumanager.monitor.metrics.latency import BOUNDS, CALLS, RESOURCES, SECONDS_NAME, Latencies
 from gpumanager.names import VCORE
 from tests.monitor.monitor_world import claimant, share
 
@@ -46,6 +40,15 @@ async def test_every_answer_is_timed_once_and_passed_on(answer: object, outcome:
 
     assert +latencies.outcomes == {("Allocate", VCORE, outcome): 1}
     assert buckets(latencies, "Allocate", VCORE)["+Inf"] == 1
+
+
+async def test_claims_that_are_refused_are_counted_by_their_reason() -> None:
+    latencies = Latencies()
+
+    for reason in ("no-room", "no-room", ""):
+        await latencies.timed("Prepare", "claim", say(Refused("no", reason)))
+
+    assert latencies.refusals == {"no-room": 2, "other": 1}
 
 
 async def test_a_resource_that_is_not_ours_makes_no_series() -> None:

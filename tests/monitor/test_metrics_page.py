@@ -1,17 +1,19 @@
 """The page of metrics: gpu-manager's four, ours, from the start, and never more than there is."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 from scrape import busy_node
 
 from gpumanager.gpu.usage.nvml_pass import GpuStatus, NvmlReading
 from gpumanager.gpu.usage.samples import GpuUtilization, ProcessSample
-from gpumanager.gpu.values import GpuUUID
+from gpumanager.gpu.values import Gpu, GpuUUID, bare
 from gpumanager.grants.grant import ClaimedDevice, ClaimSource, Grant, Share
 from gpumanager.grants.ledger import Ledger
 from gpumanager.limits.pages.books import DEGRADATIONS
@@ -159,66 +161,186 @@ def test_prometheus_gets_seven_series_of_a_share_and_four_of_a_whole_gpu() -> No
     }
 
 
-def test_a_container_that_is_gone_has_no_series() -> None:
-    assert metric(snapshot([ONE]), "container_gpu_utilization", "pod_name")
-
-    assert not metric(snapshot([]), "container_gpu_utilization", "pod_name")
-
-
-def test_a_promise_that_is_not_settled_has_no_name_to_be_shown_by() -> None:
-    seen = snapshot([share(None, candidate=claimant())])
-
-    assert not metric(seen, "container_request_gpu_utilization", "pod_name")
-    assert metric(seen, "gpumanager_gpu_cores_granted_ratio", "gpu")[("gpu0",)] == 0.3
+FIRST_OF_ONE = (ONE.id, bare(FIRST.uuid))
+BIG = whole(claimant("big"))
+BOTH = whole(claimant("big"), gpus=(FIRST, SECOND))
+MIXED = replace(ONE, shares={FIRST.uuid: Share(100, 0), SECOND.uuid: Share(50, 16)})
+LIMIT = "gpumanager_container_memory_limit_bytes"
 
 
-def test_utilisation_is_never_above_a_hundred_percent() -> None:
-    several = [resident(pid, allocation=ONE.id, booked=Bytes(0)) for pid in (7, 8, 9)]
-    seen = snapshot([ONE], [usage(ONE)], several, busy=busy((7, 60), (8, 70), (9, 100)))
+def charged(now: int, before: int, seconds: float, *, held: int | None = None) -> Snapshot:
+    """Nanoseconds of GPU time that ONE has paid, and had paid so many seconds before.
 
-    assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 100
-    assert seen.containers[0].devices[0].percent == 100
-
-
-def test_a_share_paid_in_advance_is_never_above_a_hundred_percent() -> None:
-    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
-    seen = snapshot([ONE], [usage(ONE, charged_ns=5 * SECOND_NS)], charged=charged, seconds=1.0)
-
-    assert seen.containers[0].devices[0].share == 100
+    held: bytes by its books, where the driver does not tell.
+    """
+    pids = {} if held is None else {7: held}
+    silent = [
+        resident(pid, None, allocation=ONE.id, booked=Bytes(size)) for pid, size in pids.items()
+    ]
+    used = usage(ONE, pids, charged_ns=now)
+    return snapshot([ONE], [used], silent, charged={FIRST_OF_ONE: before}, seconds=seconds)
 
 
-def test_the_share_is_what_was_paid_since_the_last_look() -> None:
-    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): SECOND_NS}
-    seen = snapshot(
-        [ONE], [usage(ONE, charged_ns=SECOND_NS * 8 // 5)], charged=charged, seconds=2.0
-    )
-
-    assert seen.containers[0].devices[0].share == 30
-    assert metric(seen, "gpumanager_container_gpu_seconds_total", "gpu")[("gpu0",)] == 1.6
+def told(*on: tuple[Gpu, GpuStatus]) -> NvmlReading:
+    return NvmlReading({gpu.uuid: status for gpu, status in on}, {}, {})
 
 
-def test_books_that_begin_anew_do_not_make_a_share_negative() -> None:
-    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 9 * SECOND_NS}
-    seen = snapshot([ONE], [usage(ONE, charged_ns=5)], charged=charged, seconds=1.0)
+@pytest.mark.parametrize(
+    ("seen", "percent"),
+    [
+        pytest.param(charged(SECOND_NS * 8 // 5, SECOND_NS, 2.0), 30,
+                     id="the share is what was paid since the last look"),
+        pytest.param(charged(5 * SECOND_NS, 0, 1.0), 100,
+                     id="a share paid in advance is never above a hundred percent"),
+        pytest.param(charged(5, 9 * SECOND_NS, 1.0), 0,
+                     id="books that begin anew do not make a share negative"),
+    ],
+)  # fmt: skip
+def test_a_share_is_of_the_time_between_two_looks(seen: Snapshot, percent: int) -> None:
+    assert seen.containers[0].devices[0].share == percent
 
-    assert seen.containers[0].devices[0].share == 0
+
+SILENT = charged(SECOND_NS // 4, 0, 1.0, held=300 * MIB)
+SEVERAL = snapshot(
+    [ONE],
+    [usage(ONE)],
+    [resident(pid, allocation=ONE.id, booked=Bytes(0)) for pid in (7, 8, 9)],
+    busy=busy((7, 60), (8, 70), (9, 100)),
+)
+LOCK, ENTRY = lib.VCUDA_DEGRADED_LOCK, lib.VCUDA_DEGRADED_ENTRY
+LACKING = usage(ONE, {7: MIB, 8: MIB, 9: MIB})
+DEGRADED = snapshot(
+    [ONE],
+    [
+        replace(
+            LACKING,
+            processes=tuple(
+                replace(one, degraded=bits)
+                for one, bits in zip(LACKING.processes, (0, LOCK, LOCK | ENTRY), strict=True)
+            ),
+        )
+    ],
+)
+WHOLE = snapshot(
+    [BOTH],
+    residents=[resident(7, GIB, SECOND, allocation=BOTH.id)],
+    told=told((FIRST, GpuStatus(Bytes(0))), (SECOND, GpuStatus(Bytes(GIB)))),
+)
+ANEW = snapshot(
+    [
+        share(claimant(uid="new"), "a2", time=2.0, cores=50, first=30),
+        share(claimant(uid="old"), "a1", time=1.0),
+    ]
+)
+NAMELESS = snapshot(
+    [
+        share(replace(claimant(uid=uid), namespace="", name=""), f"a-{uid}", first=first)
+        for uid, first in (("one", 0), ("two", 30))
+    ]
+)
+TWO_GRANTS = snapshot(
+    [
+        replace(
+            whole(claimant(container="init"), name, gpus=(gpu,)),
+            source=ClaimSource("u", "team", "two", (ClaimedDevice(f"gpu-{name}", name),)),
+        )
+        for name, gpu in (("w1", FIRST), ("w2", SECOND))
+    ]
+)
+"""Each GPU is later that of an app container, and both are the init container's."""
+MIXED_CLAIM = snapshot(
+    [MIXED], [usage(MIXED)], told=told((FIRST, GpuStatus(Bytes(7 * GIB), percent=93)))
+)
+UNSETTLED = snapshot([share(None, candidate=claimant())])
+STATUS = GpuStatus(Bytes(2 * GIB), percent=55, temperature_celsius=40, power_milliwatts=70_500)
+GPUS = snapshot(
+    [ONE, BIG],
+    told=told((FIRST, STATUS)),
+    fitness={SECOND.uuid: GpuFitness(healthy=False, xids={79: 2})},
+)
+TALLY = Tally(
+    unlimited=Counter({("team", "pod", "main", "session"): 2, ("team", "pod", "", "session"): 1})
+)
 
 
-def test_where_the_driver_tells_nothing_the_books_and_meters_do() -> None:
-    charged = {(ONE.id, GpuUUID(FIRST.uuid.partition("-")[2])): 0}
-    silent = resident(7, None, allocation=ONE.id, booked=Bytes(300 * MIB))
-    seen = snapshot(
-        [ONE],
-        [usage(ONE, {7: 300 * MIB}, charged_ns=SECOND_NS // 4)],
-        [silent],
-        charged=charged,
-        seconds=1.0,
-    )
+def of_gpus(*values: float) -> Values:
+    return {(f"gpu{index}",): value for index, value in enumerate(values)}
 
-    assert metric(seen, "container_gpu_utilization", "gpu")[("gpu0",)] == 25
-    assert metric(seen, "container_gpu_memory_total", "gpu_memory")[("gpu0",)] == 300
-    assert not metric(seen, "gpumanager_container_memory_measured_bytes", "gpu")
-    assert not metric(seen, "gpumanager_container_utilization_ratio", "gpu")
+
+@pytest.mark.parametrize(
+    ("seen", "name", "labels", "values"),
+    [
+        pytest.param(UNSETTLED, "container_request_gpu_utilization", "pod_name", {},
+                     id="a promise that is not settled has no name to be shown by"),
+        pytest.param(UNSETTLED, "gpumanager_gpu_cores_granted_ratio", "gpu", of_gpus(0.3, 0),
+                     id="but it is granted"),
+        pytest.param(SEVERAL, "container_gpu_utilization", "gpu",
+                     {**of_gpus(100), ("total",): 100}, id="utilisation is at most 100 percent"),
+        pytest.param(charged(SECOND_NS * 8 // 5, SECOND_NS, 2.0),
+                     "gpumanager_container_gpu_seconds_total", "gpu", of_gpus(1.6),
+                     id="GPU time is counted in seconds"),
+        pytest.param(SILENT, "container_gpu_utilization", "gpu", {**of_gpus(25), ("total",): 25},
+                     id="where the driver does not tell how busy it is the meter does"),
+        pytest.param(SILENT, "container_gpu_memory_total", "gpu_memory",
+                     {**of_gpus(300), ("total",): 300}, id="and the books what is held"),
+        pytest.param(SILENT, "gpumanager_container_memory_measured_bytes", "gpu", {},
+                     id="nothing is measured"),
+        pytest.param(SILENT, "gpumanager_container_utilization_ratio", "gpu", {},
+                     id="nor is utilisation"),
+        pytest.param(DEGRADED, "gpumanager_container_degraded_processes", "reason",
+                     {("lock",): 2, ("entry",): 1}, id="processes are counted by what they lack"),
+        pytest.param(Page(snapshot([ONE]), tally=TALLY), "gpumanager_container_unlimited_processes",
+                     "namespace pod container reason", TALLY.unlimited,
+                     id="processes without limits are counted by why"),
+        pytest.param(WHOLE, "container_request_gpu_utilization", "pod_name", {("big",): 2},
+                     id="whole GPUs"),
+        pytest.param(WHOLE, "container_request_gpu_memory", "pod_name", {("big",): 2 * 16 * 1024},
+                     id="have all their memory"),
+        pytest.param(WHOLE, "container_gpu_memory_total", "gpu_memory",
+                     {**of_gpus(0, 1024), ("total",): 1024}, id="of which some is used"),
+        pytest.param(WHOLE, "gpumanager_container_memory_used_bytes", "pod", {},
+                     id="and have no books"),
+        pytest.param(WHOLE, LIMIT, "gpu", of_gpus(16 * GIB, 16 * GIB), id="nor a lower limit"),
+        pytest.param(ANEW, "container_request_gpu_utilization", "pod_name", {("pod",): 0.5},
+                     id="a pod made anew under its old name is told once"),
+        pytest.param(NAMELESS, "container_request_gpu_utilization", "pod_name",
+                     {("one",): 0.3, ("two",): 0.3}, id="pods without names are told apart by uid"),
+        pytest.param(TWO_GRANTS, LIMIT, "gpu", of_gpus(16 * GIB, 16 * GIB),
+                     id="two grants of a claim that are shown for one container are both told"),
+        pytest.param(TWO_GRANTS, "container_request_gpu_utilization", "pod_name", {("pod",): 2},
+                     id="as two GPUs"),
+        pytest.param(MIXED_CLAIM, "gpumanager_container_utilization_ratio", "gpu", of_gpus(0.93),
+                     id="of a claim with a whole GPU and a share the whole one is measured"),
+        pytest.param(MIXED_CLAIM, "gpumanager_container_memory_measured_bytes", "gpu",
+                     of_gpus(7 * GIB), id="so is its memory"),
+        pytest.param(MIXED_CLAIM, "gpumanager_container_gpu_seconds_total", "gpu", {("gpu1",): 0},
+                     id="and the share has a meter"),
+        pytest.param(MIXED_CLAIM, "gpumanager_container_memory_used_bytes", "gpu", {("gpu1",): 0},
+                     id="and books"),
+        *(
+            pytest.param(GPUS, f"gpumanager_gpu_{name}", "gpu", of_gpus(*values), id=f"GPU {name}")
+            for name, values in (
+                ("memory_granted_bytes", (GIB, 16 * GIB)), ("cores_granted_ratio", (0.3, 1)),
+                ("containers", (1, 1)), ("memory_used_bytes", (2 * GIB,)),
+                ("utilization_ratio", (0.55,)), ("temperature_celsius", (40,)),
+                ("power_watts", (70.5,)), ("healthy", (1, 0)),
+            )
+        ),
+        pytest.param(GPUS, "gpumanager_gpu_xid_errors_total", "gpu xid", {("gpu1", "79"): 2},
+                     id="Xids are counted by their code"),
+    ],
+)  # fmt: skip
+def test_a_metric_has_these_series(
+    seen: Snapshot | Page, name: str, labels: str, values: Values
+) -> None:
+    assert metric(seen, name, *labels.split()) == values
+
+
+def test_no_series_is_there_twice() -> None:
+    for seen in (ANEW, TWO_GRANTS):
+        lines = everything(Page(seen)).splitlines()
+        names = [line.partition(" ")[0] for line in lines if not line.startswith("#")]
+        assert len(names) == len(set(names))
 
 
 def test_an_old_sample_of_an_idle_process_is_not_told_for_ever() -> None:
@@ -230,113 +352,10 @@ def test_an_old_sample_of_an_idle_process_is_not_told_for_ever() -> None:
     assert later.percent(FIRST.uuid, [7]) == 0
 
 
-def test_a_process_whose_shim_lacks_something_is_counted_by_what_it_lacks() -> None:
-    used = usage(ONE, {7: MIB, 8: MIB, 9: MIB})
-    bits = (0, lib.VCUDA_DEGRADED_LOCK, lib.VCUDA_DEGRADED_LOCK | lib.VCUDA_DEGRADED_ENTRY)
-    marked = [replace(one, degraded=bit) for one, bit in zip(used.processes, bits, strict=True)]
-    seen = snapshot([ONE], [replace(used, processes=tuple(marked))])
-
-    assert metric(seen, "gpumanager_container_degraded_processes", "reason") == {
-        ("lock",): 2,
-        ("entry",): 1,
-    }
-
-
-def test_processes_without_limits_are_counted_by_what_they_lack() -> None:
-    tally = Tally()
-    tally.unlimited["team", "pod", "main", "session"] = 2
-    tally.unlimited["team", "pod", "", "session"] = 1
-    page = Page(snapshot([ONE]), tally=tally)
-
-    labels = ("namespace", "pod", "container", "reason")
-    assert metric(page, "gpumanager_container_unlimited_processes", *labels) == tally.unlimited
-
-
 def test_every_bit_of_a_degradation_has_a_name() -> None:
     names = [name for name in dir(lib) if name.startswith("VCUDA_DEGRADED_")]
 
     assert {getattr(lib, name) for name in names} - {lib.VCUDA_DEGRADED_MASK} == set(DEGRADATIONS)
-
-
-def test_a_whole_gpu_has_no_books_and_no_series_of_them() -> None:
-    both = whole(claimant("big"), gpus=(FIRST, SECOND))
-    there = resident(7, GIB, SECOND, allocation=both.id)
-    status = {FIRST.uuid: GpuStatus(Bytes(0)), SECOND.uuid: GpuStatus(Bytes(GIB))}
-    seen = snapshot([both], residents=[there], told=NvmlReading(status, {}, {}))
-
-    assert metric(seen, "container_request_gpu_utilization", "pod_name")[("big",)] == 2
-    assert metric(seen, "container_request_gpu_memory", "pod_name")[("big",)] == 2 * 16 * 1024
-    memory = metric(seen, "container_gpu_memory_total", "gpu_memory")
-    assert memory == {("gpu0",): 0, ("gpu1",): 1024, ("total",): 1024}
-    assert not metric(seen, "gpumanager_container_memory_used_bytes", "pod")
-    assert metric(seen, "gpumanager_container_memory_limit_bytes", "gpu")[("gpu1",)] == 16 * GIB
-
-
-def test_a_pod_made_anew_under_its_old_name_is_told_once() -> None:
-    old = share(claimant(uid="old"), "a1", time=1.0)
-    new = share(claimant(uid="new"), "a2", time=2.0, cores=50, first=30)
-
-    seen = snapshot([new, old])
-
-    assert metric(seen, "container_request_gpu_utilization", "pod_name") == {("pod",): 0.5}
-    names = [
-        line.partition(" ")[0]
-        for line in everything(Page(seen)).splitlines()
-        if not line.startswith("#")
-    ]
-    assert len(names) == len(set(names))
-
-
-def test_two_grants_of_a_claim_that_are_shown_for_one_container_are_both_told() -> None:
-    """An init container uses two whole GPUs, of which each app container has one later."""
-    init = claimant(container="init")
-    claim = ClaimSource("u", "team", "two", (ClaimedDevice("gpu-1", "one"),))
-    both = [
-        replace(whole(init, name, gpus=(gpu,)), source=claim)
-        for name, gpu in (("w1", FIRST), ("w2", SECOND))
-    ]
-
-    seen = snapshot(both)
-
-    limits = metric(seen, "gpumanager_container_memory_limit_bytes", "gpu")
-    assert limits == {("gpu0",): 16 * GIB, ("gpu1",): 16 * GIB}
-    assert metric(seen, "container_request_gpu_utilization", "pod_name") == {("pod",): 2}
-    memory = metric(seen, "container_gpu_memory_total", "gpu_memory")
-    assert memory.keys() == {("gpu0",), ("gpu1",), ("total",)}
-
-
-def test_containers_whose_pods_are_not_known_by_name_are_told_apart_by_uid() -> None:
-    nameless = [replace(claimant(uid=uid), namespace="", name="") for uid in ("one", "two")]
-    seen = snapshot([share(nameless[0], "a1"), share(nameless[1], "a2", first=30)])
-
-    assert {pod for (pod,) in metric(seen, "container_request_gpu_utilization", "pod_name")} == {
-        "one",
-        "two",
-    }
-
-
-def test_a_gpu_tells_what_is_granted_used_and_free_of_harm() -> None:
-    status = GpuStatus(Bytes(2 * GIB), percent=55, temperature_celsius=40, power_milliwatts=70_500)
-    told = NvmlReading({FIRST.uuid: status}, {}, {})
-    seen = snapshot(
-        [ONE, whole(claimant("big"))],
-        told=told,
-        fitness={SECOND.uuid: GpuFitness(healthy=False, xids={79: 2})},
-    )
-
-    def of(name: str) -> Values:
-        return metric(seen, f"gpumanager_gpu_{name}", "gpu")
-
-    assert of("memory_granted_bytes") == {("gpu0",): GIB, ("gpu1",): 16 * GIB}
-    assert of("cores_granted_ratio") == {("gpu0",): 0.3, ("gpu1",): 1}
-    assert of("containers") == {("gpu0",): 1, ("gpu1",): 1}
-    assert of("memory_used_bytes") == {("gpu0",): 2 * GIB}
-    assert of("utilization_ratio") == {("gpu0",): 0.55}
-    assert of("temperature_celsius") == {("gpu0",): 40}
-    assert of("power_watts") == {("gpu0",): 70.5}
-    assert of("healthy") == {("gpu0",): 1, ("gpu1",): 0}
-    xids = metric(seen, "gpumanager_gpu_xid_errors_total", "gpu", "xid")
-    assert xids == {("gpu1", "79"): 2}
 
 
 def test_every_counter_is_there_before_anything_happened() -> None:
@@ -372,25 +391,5 @@ def test_every_metric_is_documented_with_its_labels_and_no_other_is() -> None:
     }
 
 
-def test_names_of_labels_are_those_that_prometheus_takes() -> None:
-    for row in (*FAMILIES, *KEPT_FAMILIES, RPC_SECONDS):
-        assert re.fullmatch(r"[a-z_][a-z0-9_]*", row.name)
-        assert row.name.startswith(("gpumanager_", "container_"))
-        assert len(set(row.labels)) == len(row.labels)
-
-
 def test_a_node_with_256_containers_is_a_page_of_less_than_250_kilobytes() -> None:
     assert len(render(Page(busy_node(256, 16)))) < 250_000
-
-
-def test_of_a_claim_with_a_whole_gpu_and_a_share_each_has_its_own_series() -> None:
-    both = replace(ONE, shares={FIRST.uuid: Share(100, 0), SECOND.uuid: Share(50, 16)})
-    told = NvmlReading({FIRST.uuid: GpuStatus(Bytes(7 * GIB), percent=93)}, {}, {})
-
-    seen = snapshot([both], [usage(both)], told=told)
-
-    name = "gpumanager_container_{}".format
-    assert metric(seen, name("utilization_ratio"), "gpu") == {("gpu0",): 0.93}
-    assert metric(seen, name("memory_measured_bytes"), "gpu") == {("gpu0",): 7 * GIB}
-    assert metric(seen, name("gpu_seconds_total"), "gpu").keys() == {("gpu1",)}
-    assert metric(seen, name("memory_used_bytes"), "gpu").keys() == {("gpu1",)}

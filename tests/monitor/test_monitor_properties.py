@@ -1,22 +1,17 @@
 """Whatever is promised, used and said: a page that Prometheus takes, and no GPU above 100 %."""
 
-import asyncio
 from dataclasses import replace
-from http import HTTPStatus
 
-from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gpumanager.gpu.values import bare
 from gpumanager.grants.grant import Grant
-from gpumanager.http_server import BoundedServer, ConnectionBounds
 from gpumanager.ids import AllocationID
 from gpumanager.monitor.display import graph
 from gpumanager.monitor.metrics.rows import Page
 from gpumanager.monitor.metrics.text import render, render_kept
-from gpumanager.monitor.pages import answer, routed
 from gpumanager.monitor.snapshot import Snapshot
 from gpumanager.units import CORES_PER_GPU, GIB, Bytes
 from tests.monitor.monitor_world import FIRST, NODE, SECOND, claimant, resident, share, usage, whole
@@ -68,9 +63,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 @given(snapshots())
-def test_a_page_names_every_series_once_and_no_gpu_is_busier_than_it_can_be(
-    seen: Snapshot,
-) -> None:
+def test_a_page_names_every_series_once_and_no_gpu_is_busier_than_it_can_be(seen: Snapshot) -> None:
     text = (render(Page(seen)) + render_kept(Page(seen))).decode()
     samples = [one for family in parse(text) for one in family.samples]
 
@@ -91,34 +84,3 @@ def test_the_graph_has_every_gpu_once_and_gives_away_no_more_than_there_is(seen:
     for view in seen.gpus:
         assert 0 <= view.cores <= CORES_PER_GPU
         assert 0 <= view.memory <= view.gpu.memory
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=300), st.sampled_from([b"", b"\r\n\r\n"]))
-def test_whatever_is_said_to_the_server_it_answers_in_http_or_not_at_all(
-    words: bytes, end: bytes
-) -> None:
-    async def talk() -> bytes:
-        async def page(_request: web.BaseRequest) -> web.Response:
-            return answer(200, "page")
-
-        bounds = ConnectionBounds(head_seconds=0.02, idle_seconds=0.02, grace_seconds=0.1)
-        server = BoundedServer(routed({"/": page}), bounds)
-        port = await server.start("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(words + end)
-        try:
-            async with asyncio.timeout(120):
-                return await reader.read()
-        except ConnectionResetError:  # hung up on before all that was said had been read
-            return b""
-        finally:
-            writer.close()
-            await server.stop()
-
-    said = asyncio.run(talk())
-
-    if said:
-        version, status, _ = said.split(b" ", 2)
-        assert version in (b"HTTP/1.0", b"HTTP/1.1")
-        assert HTTPStatus(int(status))

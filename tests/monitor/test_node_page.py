@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import jsonschema
@@ -18,8 +17,6 @@ from gpumanager.units import MIB
 from tests.monitor.monitor_world import EVERYTHING, World, claimant, share, usage
 from tests.monitor.node_show import SCHEMA, Show, busy_node, container, device, served
 from tests.monitor.test_pages import Watch
-
-PATHS = ("/", "/ui", "/api/node", "/api/history")
 
 
 @pytest.fixture
@@ -76,42 +73,6 @@ async def test_the_page_is_one_file_and_names_no_other_host(show: Show) -> None:
     assert hosts <= {"www.w3.org"}  # a namespace, which nobody asks
     assert " on" + "click=" not in page
     assert "innerHTML" not in page
-
-
-async def test_nothing_can_be_changed(show: Show, subtests: pytest.Subtests) -> None:
-    for path, method in product(PATHS, ("POST", "PUT", "DELETE", "OPTIONS")):
-        with subtests.test(f"{method} {path}"):
-            answer = await say(show, f"{method} {path} HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
-
-            assert answer.startswith("HTTP/1.0 405 ")
-
-
-async def test_head_is_answered_without_a_body_and_nobody_listens(
-    show: Show, subtests: pytest.Subtests
-) -> None:
-    for path in PATHS:
-        with subtests.test(path):
-            answer = await say(show, f"HEAD {path} HTTP/1.0\r\n\r\n")
-
-            assert answer.startswith("HTTP/1.0 200 ")
-            assert answer.endswith("\r\n\r\n")
-
-
-NO_REQUEST = (
-    ("GET {path} HTTP/2.0\r\n\r\n", "505"),
-    ("GET {path}\r\n\r\n", "505"),
-    ("GET {path}/../{path}x HTTP/1.0\r\n\r\n", "404"),
-    ("GET {path}%00 HTTP/1.0\r\n\r\n", "404"),
-    ("GET {path} HTTP/1.0\r\nX: " + "x" * 9000 + "\r\n\r\n", "400"),
-)
-
-
-async def test_what_is_no_request_is_told_so(show: Show, subtests: pytest.Subtests) -> None:
-    for path, (words, status) in product(PATHS, NO_REQUEST):
-        with subtests.test(words.replace("{path}", path)[:60]):
-            answer = await say(show, words.replace("{path}", path))
-
-            assert answer.split(" ")[1] == status
 
 
 async def test_a_page_that_is_opened_gets_what_the_server_has_kept(show: Show) -> None:

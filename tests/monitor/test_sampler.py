@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpumanager.grants.grant import Grant
+from gpumanager.grants.grant import Grant, State
+from gpumanager.ids import AllocationID
 from gpumanager.monitor import sampler as sampler_module
 from gpumanager.monitor.sampler import Sampler
 from gpumanager.monitor.unlimited.audit import suspects
@@ -54,6 +55,21 @@ async def test_books_that_cannot_be_read_for_a_moment_let_no_counter_fall_back(
     assert (await sampler.sample(EVERYTHING)).containers == ()
 
 
+async def test_grants_of_the_journal_are_counted_by_their_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, one = busy_world()
+    world.promises = [
+        one,
+        share(None, "a2", first=40),
+        replace(one, id=AllocationID("a3"), released=True),
+    ]
+
+    found = await sampler_of(world, monkeypatch).sample(EVERYTHING)
+
+    assert found.journal == {State.CONFIRMED.value: 1, State.ANSWERED.value: 1, "released": 1}
+
+
 async def test_nobody_is_behind_the_shim_whose_books_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -79,24 +95,3 @@ async def test_where_a_pod_s_container_is_not_told_apart_one_unread_book_is_enou
 
     world.usages = [usage(one), usage(other)]
     assert len(list(suspects(await sampler.sample(EVERYTHING)))) == 1
-
-
-async def test_shares_after_a_quiet_time_are_of_the_time_since(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world, one = busy_world()
-    now, quiet = 0.0, False
-    sources = replace(world.sources(), quiet=lambda: quiet)
-    monkeypatch.setattr(sampler_module, "find", process)
-    sampler = Sampler(sources, reader_of(world), lambda: now, period=15.0)
-    await sampler.sample(None)
-    quiet = True
-    for _ in range(40):
-        now += 15
-        await sampler.sample(None)
-    now, quiet = now + 15, False
-    world.usages = [usage(one, {PID: 100 * MIB}, charged_ns=25 * SECOND_NS // 2)]
-
-    (view,) = (await sampler.sample(None)).containers
-
-    assert view.devices[0].share == pytest.approx(50)

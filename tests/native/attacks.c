@@ -219,25 +219,6 @@ static void one_each(void)
     check(cuCtxDestroy_v2(context), "destroying a context");
 }
 
-/* Honest programs, and so short that no driver's sample ever shows it. */
-static void script(void)
-{
-    begin();
-    for (int i = 0; i < 10; i++)
-        launch_one();
-    cuCtxSynchronize();
-    _exit(0);
-}
-
-static void scripts(void)
-{
-    for (int i = 0; i < 2; i++)
-        if (fork() == 0)
-            script();
-    while (wait(NULL) > 0)
-        ;
-}
-
 static void runner(void)
 {
     begin();
@@ -268,18 +249,6 @@ static void graph_pair(void)
     if (child == 0)
         _exit(0);
     waitpid(child, NULL, 0);
-}
-
-/* Very short until it is known as such, then very long. */
-static void twisting(void)
-{
-    launch(spin, BLOCKS, steps % 3300 < 3000 ? 2000 : 50 * MILLISECOND, NULL);
-}
-
-/* So long that each outlasts the patience of the limiter. */
-static void giants(void)
-{
-    launch(spin, BLOCKS, 12 * SECOND, NULL);
 }
 
 static void *foreign_function(void)
@@ -395,13 +364,13 @@ static const struct attack {
     int forks; /* and does without the driver itself */
 } attacks[] = {
 #define ATTACK(name, forks) {#name, name, forks}
-    ATTACK(threads, 0),  ATTACK(crowd, 0),   ATTACK(shapes, 0),      ATTACK(functions, 0),
-    ATTACK(failures, 0), ATTACK(streams, 0), ATTACK(contexts, 0),    ATTACK(resets, 0),
-    ATTACK(capture, 0),  ATTACK(signals, 0), ATTACK(cooperative, 0), ATTACK(graphs, 0),
-    ATTACK(saved, 0),    ATTACK(turning, 0), ATTACK(forks, 1),       ATTACK(storm, 1),
-    ATTACK(one_each, 0), ATTACK(runners, 1), ATTACK(scripts, 1),     ATTACK(graph_pair, 1),
-    ATTACK(twisting, 0), ATTACK(foreign, 0), ATTACK(in_turn, 0),     ATTACK(giants, 0),
-    ATTACK(named, 0),    ATTACK(behind, 1),  ATTACK(all_paid, 0),    ATTACK(nothing_charged, 0),
+    ATTACK(threads, 0),         ATTACK(crowd, 0),   ATTACK(shapes, 0),      ATTACK(functions, 0),
+    ATTACK(failures, 0),        ATTACK(streams, 0), ATTACK(contexts, 0),    ATTACK(resets, 0),
+    ATTACK(capture, 0),         ATTACK(signals, 0), ATTACK(cooperative, 0), ATTACK(graphs, 0),
+    ATTACK(saved, 0),           ATTACK(turning, 0), ATTACK(forks, 1),       ATTACK(storm, 1),
+    ATTACK(one_each, 0),        ATTACK(runners, 1), ATTACK(graph_pair, 1),  ATTACK(foreign, 0),
+    ATTACK(in_turn, 0),         ATTACK(named, 0),   ATTACK(behind, 1),      ATTACK(all_paid, 0),
+    ATTACK(nothing_charged, 0),
 };
 
 static const struct attack *find(const char *name)

@@ -19,7 +19,7 @@ from gpumanager.units import GIB, MIB, Bytes
 from tests.limits.metered_manager import MeteredManager as VirtualManager
 from tests.native.gpu_node import device_nodes
 from tests.native.programs.shim_client import soon
-from tests.native.shim_container import Container
+from tests.native.shim_container import Container, Program
 from tests.native.sim_box import PAGED, machine
 
 CONTEXT = 304 * MIB
@@ -90,6 +90,9 @@ class MeasuredNode:
 
     async def run(self, script: str, memory: int = LIMIT) -> dict[str, Any]:
         return await (await self.container(memory)).run(CLIENT + script)
+
+    async def begin(self, script: str) -> Program:
+        return (await self.container()).begin(CLIENT + script)
 
     def account(self) -> DeviceAccount:
         """Of the container that came last."""

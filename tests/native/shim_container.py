@@ -6,6 +6,7 @@ lays them; the allocation's directory is mounted at /etc/vcuda, served by the re
 
 import asyncio
 import json
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from gpumanager.sim.container.process import ContainerProcess, start_container
 from gpumanager.sim.container.values import BindMount, ContainerSpec
 from gpumanager.units import MIB, Bytes
 from tests import ROOT
+from vcuda_shim import build
 
 HERE = ROOT / "tests/native"
 INCLUDE = ROOT / "native/include"
@@ -34,6 +36,14 @@ ALLOCATION = AllocationID("one")
 LIMIT = 64 * MIB
 SECONDS = 240.0
 """After which a container is stuck; on a busy machine it may take long."""
+
+
+PAUSE = """
+def pause(numbers=iter(range(100))):
+    place = f"{place}-{{next(numbers)}}"
+    reach(place)
+    wait_for(place + "-over")
+"""
 
 
 def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
@@ -50,6 +60,22 @@ def build_stand_in(folder: Path, *, symbolic: bool) -> Path:
         command = [*flags, *extra, f"-Wl,-soname,{soname}", *output]
         subprocess.run(command, check=True, timeout=300)
     return lay_out(folder / "lib", cuda, nvml)
+
+
+def build_cuda_shim(folder: Path, *flags: str) -> Path:
+    """The CUDA shim, compiled with these flags besides, and in half the time of the product's."""
+    generated, home, shim = folder / "generated", build.NATIVE / "shim", build.SHIMS[0]
+    generated.mkdir()
+    build.load(build.NATIVE / "table" / "generate.py").generate(generated)
+    target = build.Target("shim", tuple(build.compiler()))
+    linked = build.standing_in(shim, target, generated, needed=shim.real, exports="cuda.map")
+    files = build.sources(home / "core", home / "runtime", home / "cuda")
+    build.shared_library(
+        folder / shim.soname,
+        [*files, generated / "cuda_hooks.c"],
+        ["-O0", f'-DVCUDA_REAL_SONAME="{shim.real}"', *linked, *flags],
+    )
+    return folder / shim.soname
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +135,35 @@ class Container:
             else:
                 told |= json.loads(line)
         return told
+
+    def begin(self, script: str, **environment: str) -> "Program":
+        """Run it beside the test, which it meets at each `pause()`."""
+        return Program(self, script, environment)
+
+
+class Program:
+    """A program of a container that stops at each `pause()` until the test lets it go on."""
+
+    def __init__(self, container: Container, script: str, environment: Mapping[str, str]) -> None:
+        self._place = container.work / secrets.token_hex(4)
+        self._pauses = 0
+        begun = PAUSE.format(place=self._place) + script
+        self._running = asyncio.create_task(container.run(begun, **environment))
+
+    async def pauses(self) -> None:
+        """It has come to its next pause."""
+        self._goes_on()
+        await reached(Path(f"{self._place}-{self._pauses}"), self._running)
+        self._pauses += 1
+
+    async def ends(self) -> dict[str, Any]:
+        """What it told."""
+        self._goes_on()
+        return await self._running
+
+    def _goes_on(self) -> None:
+        if self._pauses:
+            Path(f"{self._place}-{self._pauses - 1}-over").touch()
 
 
 async def allocation(manager: VirtualManager, cores: int = 100, memory: int = LIMIT) -> Path:

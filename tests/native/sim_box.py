@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import vcuda_shim
 from gpumanager.gpu.values import Bond, Gpu, GpuUUID, Level, topology
-from gpumanager.sim.gpu import SimulatedGpus, install_driver
+from gpumanager.sim.gpu import DeviceAccount, SimulatedGpus, install_driver
 from gpumanager.sim.machine import IDEAL, DriverBehaviour, GpuModel, Machine
 from gpumanager.units import GIB, Bytes
 from tests import ROOT
@@ -125,6 +125,10 @@ class SimBox:
     def uuid(self) -> GpuUUID:
         """Of the first GPU."""
         return self.machine.topology.gpus[0].uuid
+
+    def account(self, gpu: int = 0) -> DeviceAccount:
+        """Of the first container there."""
+        return self.gpus.tenants()[0].devices[self.machine.topology.gpus[gpu].uuid]
 
     def pages(self, gpu: int = 0) -> int:
         """Used of a GPU, by the ledger, in pages of 2 MiB."""

@@ -16,20 +16,15 @@ from gpumanager.names import (
     VCORE,
     VMEMORY,
 )
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.kubelet.kubelet import SimulatedKubelet
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
-from tests.kube.api_world import ApiWorld, pod_object, until
+from tests.kube.api_world import ApiWorld, until
 
 pytest_plugins = ["tests.kube.api_fixtures"]
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 MAIN = ContainerManifest("main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 8})
 
@@ -103,9 +98,3 @@ async def test_without_an_answer_of_the_api_server_pods_are_admitted_and_started
 
         assert (alloc / "vcuda.sock").is_socket()
         simulated.simulated.answering.set()
-
-
-def test_the_pods_of_these_tests_ask_for_the_same_on_both_sides() -> None:
-    limits = pod_object("a", "n")["spec"]["containers"][0]["resources"]["limits"]
-
-    assert {name: int(amount) for name, amount in limits.items()} == dict(MAIN.asks)

@@ -15,7 +15,6 @@ from gpumanager.doctor.question import Unseen
 from gpumanager.names import VCORE
 from gpumanager.settings import AgentSettings
 from gpumanager.sim.cluster.objects import Key
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import NODE
 from tests.dra.node_of_claims import NodeOfClaims, WaitingForNobody
@@ -24,11 +23,7 @@ from tests.node_status.test_agent_in_a_cluster import kubeconfig, made, start
 
 pytest_plugins = ["tests.kube.api_fixtures"]
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 NVIDIA = "nvidia.com/gpu"
 CORES = 400
 

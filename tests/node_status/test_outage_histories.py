@@ -181,7 +181,7 @@ async def _ended(task: "asyncio.Task[None]") -> None:
 
 SEARCH = settings(
     derandomize=True,
-    max_examples=40,
+    max_examples=20,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,5 +1,6 @@
 """Which pods are deleted for their owners to make them anew."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,14 +44,12 @@ def is_deleted(one: PodView) -> bool:
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        OURS,
-        UNAVAILABLE,
-    ],
+    "refused",
+    [pod(OURS), pod(UNAVAILABLE), pod(priority=1_999_999_999)],
+    ids=["by us", "by the kubelet", "just below critical"],
 )
-def test_a_pod_that_this_node_did_not_admit_is_deleted(message: str) -> None:
-    assert is_deleted(pod(message))
+def test_a_pod_that_this_node_did_not_admit_is_deleted(refused: PodView) -> None:
+    assert is_deleted(refused)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +65,7 @@ def test_a_pod_that_this_node_did_not_admit_is_deleted(message: str) -> None:
         pod(priority=2_000_000_000),
         pod(priority=2_000_001_000),
         pod(deletionTimestamp="2026-01-01T00:00:00Z"),
+        replace(pod(), containers=()),
     ],
     ids=[
         "not failed",
@@ -78,22 +78,11 @@ def test_a_pod_that_this_node_did_not_admit_is_deleted(message: str) -> None:
         "critical",
         "node-critical",
         "going already",
+        "asks for no GPU",
     ],
 )
 def test_no_other_pod_is_deleted(stays: PodView) -> None:
     assert not is_deleted(stays)
-
-
-def test_a_pod_that_asks_for_no_gpu_is_another_s() -> None:
-    item = pod_object("p", "n", uid="u", **OWNED)
-    item["spec"]["containers"] = [{"name": "main"}]
-    item["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": OURS}
-
-    assert not is_deleted(read_pod(item))
-
-
-def test_a_priority_just_below_critical_is_deleted() -> None:
-    assert is_deleted(pod(priority=1_999_999_999))
 
 
 def waiting(message: str) -> PodView:

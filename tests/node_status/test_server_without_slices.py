@@ -8,6 +8,7 @@ from gpumanager.kube.client import KubeClient
 from gpumanager.kube.errors import ApiRefused, ApiUnavailable
 from gpumanager.node_status.manager_watch import SLICES, ManagerWatch
 from gpumanager.node_status.service import NodeCluster
+from tests.histories.history_loop import HistoryLoop
 
 
 class OldServer:
@@ -25,16 +26,22 @@ class OldServer:
         return {}
 
 
-async def test_it_is_asked_for_slices_once_after_it_was_away() -> None:
+def test_it_is_asked_for_slices_once_after_it_was_away() -> None:
     server = OldServer()
 
     async def withdraw(_gpus: object) -> None: ...
 
-    watch = ManagerWatch(NodeCluster(cast("KubeClient", server), "n"), lambda: (), withdraw, 300.0)
-    await watch.first()
-    server.away = False
-    with suppress(TimeoutError):
-        async with asyncio.timeout(2.5):  # the first pauses of an informer are shorter
-            await watch.run()
+    async def watched() -> None:
+        clock = asyncio.get_running_loop().time
+        cluster = NodeCluster(cast("KubeClient", server), "n", clock=clock)
+        watch = ManagerWatch(cluster, lambda: (), withdraw, 300.0)
+        await watch.first()
+        server.away = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2.5):  # the first pauses of an informer are shorter
+                await watch.run()
+
+    with asyncio.Runner(loop_factory=HistoryLoop) as runner:
+        runner.run(watched())
 
     assert server.asked == 1

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumanager.placement.least_waste import tie_breaker
 from gpumanager.placement.policies import POLICIES, TABLE, Weighing, policy_of
 from gpumanager.placement.values import FreeNode, PodRequest
 from gpumanager.placement.workload_mix import Mix
@@ -60,6 +61,20 @@ def test_every_policy_has_its_rows() -> None:
 
     assert without == set(), "write rows into GOLDEN, above, for these policies"
     assert len(POLICIES) == len(TABLE)
+
+
+def test_of_nodes_with_equal_gpus_the_cpu_decides() -> None:
+    plenty, little = room(100, 40, cpus=64), room(100, 40, cpus=8)
+
+    for policy, more, less in (("spread", plenty, little), ("binpack", little, plenty)):
+        scores = [points(POLICIES[policy].score(one, ask(30), MIX)) for one in (more, less)]
+        assert scores[0] > scores[1]
+
+
+def test_nodes_that_are_alike_to_the_default_are_told_apart_by_what_is_free() -> None:
+    small, large, fed = room(100, cpus=8), room(100, 100, cpus=8), room(100, cpus=9)
+
+    assert 0 < tie_breaker(small) < tie_breaker(fed) < tie_breaker(large) < 1
 
 
 def test_what_counts_more_decides() -> None:

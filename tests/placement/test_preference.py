@@ -39,7 +39,7 @@ def test_words_mean_the_same_however_they_are_written(text: str, meaning: str) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("binpak", "'binpak' is not a policy: write one of least-waste, binpack, spread, topology"),
+        ("binpak", "'binpak' is not a policy: write one of least-waste, binpack, spread"),
         ("binpack=", "write binpack=0.5"),
         ("binpack=much", "the weight is a number above 0"),
         ("binpack=-1", "the weight is a number above 0"),
@@ -80,6 +80,8 @@ def test_what_a_pod_does_not_say_the_cluster_says() -> None:
     assert str(read_preference("").over(cluster)) == "spread,numa=strict"
     assert str(read_preference("topology").over(cluster)) == "spread,topology"
     assert str(read_preference("binpack").over(cluster)) == "binpack"
+    for pod in ("", "topology", "binpack"):
+        assert read_preference(pod).over(replace(cluster, gpus="spread")).gpus == "spread"
 
 
 def machine(numa: Sequence[int | None], *nvlinks: tuple[int, int]) -> Topology:

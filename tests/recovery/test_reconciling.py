@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from gpumanager.deviceplugin import allocator
 from gpumanager.deviceplugin.reconciler import KINDS, PASSES_PER_RUNTIME_LIST
 from gpumanager.grants.journal_file import JournalFile
 from gpumanager.ids import AllocationID, PodUID
@@ -118,9 +119,10 @@ async def test_a_container_that_outlives_its_pod_keeps_its_gpu_until_it_is_gone(
 
 
 async def test_the_plan_of_a_gpu_is_followed_soon_after_the_last_container_on_it_has_ended(
-    node: Node,
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A static pod that is removed leaves the list of pods before its container has ended."""
+    monkeypatch.setattr(allocator, "LINGERING_SECONDS", 0.01)
     one = pod("a", container(30, 4), predicate_gpu_idx_0="0")
     await node.run(one)
     node.runtime.containers.append(node.live_container(one))

@@ -1,6 +1,5 @@
 """Agents that start without their journal: what others prove is held, and nothing twice."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,32 +79,6 @@ async def test_what_the_kubelet_knows_is_held_and_served_as_before(
     await node.start(share)
     await node.start(whole)
     await nothing_is_given_twice(node)
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"VCUDA_GPUS": "GPU", "NVIDIA_VISIBLE_DEVICES": "void"},
-        {"NVIDIA_VISIBLE_DEVICES": "GPU"},  # by an agent before VCUDA_GPUS
-    ],
-)
-async def test_a_share_is_held_on_the_gpu_that_its_answer_named(
-    node: Node, told: dict[str, str]
-) -> None:
-    share = pod("share", container(30, 4))
-    await node.run(share)
-    other = node.topology.gpus[1].uuid
-    answered = node.answers[share.uid, "main"]
-    named = {"VCUDA_ALLOCATION": answered.envs["VCUDA_ALLOCATION"]}
-    named |= {variable: value.replace("GPU", other) for variable, value in told.items()}
-    node.answers[share.uid, "main"] = replace(answered, envs=named)
-    node.write_checkpoint()
-    lose_the_journal(node)
-
-    await node.restart_agent()
-
-    (held,) = node.allocator.node.journal.live()
-    assert held.gpus == (other,)
 
 
 async def test_a_damaged_journal_is_kept_aside_and_said_loudly(

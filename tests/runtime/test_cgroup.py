@@ -57,43 +57,38 @@ def test_what_is_no_pod_s_cgroup_names_none(path: str) -> None:
     assert identify(v1(path)) is None
 
 
-def test_a_pod_s_own_cgroup_has_no_container() -> None:
-    found = identify(v2(f"/kubepods/burstable/pod{UID}"))
+@pytest.mark.parametrize(
+    ("path", "around", "pod", "container"),
+    [
+        pytest.param(
+            f"/kubepods/burstable/pod{UID}", "", UID, None, id="a pod's own cgroup has no container"
+        ),
+        pytest.param(
+            *(f"/kubepods.slice/kubepods-pod{SLICE}.slice/crio-conmon-{ID}.scope", "", UID, None),
+            id="CRI-O's monitor is not in the container that it watches",
+        ),
+        pytest.param(
+            *(f"/kubepods/burstable/pod{STATIC}/{ID}", "", STATIC, ID),
+            id="a static pod has a hash for its UID",
+        ),
+        pytest.param(
+            *(f"/kubepods/pod{UID}/{ID}/kubelet/kubepods/pod{OTHER}/{'d' * 64}", "", UID, ID),
+            id="a process of a cluster that runs in a pod is that pod's",
+        ),
+        pytest.param(
+            *(f"/kubepods/pod{OTHER}/{'d' * 64}/kubelet/kubepods/pod{UID}/{ID}", OTHER, UID, ID),
+            id="the agent of a cluster that runs in a pod sees its own pods",
+        ),
+    ],
+)
+def test_a_cgroup_names_a_pod_and_perhaps_a_container(
+    path: str, around: str, pod: str, container: str | None
+) -> None:
+    for kernel in (v1, v2):
+        found = identify(kernel(path), frozenset({PodUID(around)} if around else ()))
 
-    assert found is not None
-    assert (found.pod_uid, found.container_id) == (UID, None)
-
-
-def test_crio_s_monitor_is_not_in_the_container_it_watches() -> None:
-    found = identify(v2(f"/kubepods.slice/kubepods-pod{SLICE}.slice/crio-conmon-{ID}.scope"))
-
-    assert found is not None
-    assert found.container_id is None
-
-
-def test_a_static_pod_is_known_by_the_hash_that_is_its_uid() -> None:
-    found = identify(v2(f"/kubepods/burstable/pod{STATIC}/{ID}"))
-
-    assert found is not None
-    assert found.pod_uid == STATIC
-
-
-def test_a_process_of_a_cluster_that_runs_in_a_pod_is_that_pod_s() -> None:
-    inner = f"/kubepods/pod{UID}/{ID}/kubelet/kubepods/pod{OTHER}/{'d' * 64}"
-
-    found = identify(v2(inner))
-
-    assert found is not None
-    assert (found.pod_uid, found.container_id) == (UID, ID)
-
-
-def test_the_agent_of_a_cluster_that_runs_in_a_pod_sees_its_own_pods() -> None:
-    inner = f"/kubepods/pod{OTHER}/{'d' * 64}/kubelet/kubepods/pod{UID}/{ID}"
-
-    found = identify(v1(inner), frozenset({PodUID(OTHER)}))
-
-    assert found is not None
-    assert (found.pod_uid, found.container_id) == (UID, ID)
+        assert found is not None
+        assert (found.pod_uid, found.container_id) == (pod, container)
 
 
 def test_of_a_process_in_the_agent_s_own_pod_nothing_is_known() -> None:

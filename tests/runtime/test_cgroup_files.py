@@ -6,6 +6,7 @@ import pytest
 
 from gpumanager.runtime.cgroup import (
     CgroupFiles,
+    Membership,
     identify,
     read_places,
 )
@@ -32,29 +33,28 @@ def test_a_container_has_the_processes_of_its_cgroup_and_of_those_below(
     assert node.mounted().processes(found) == (12, 30, 99)
 
 
+def found_at(path: str) -> Membership:
+    found = identify(v2(path))
+    assert found is not None
+    return found
+
+
 def test_a_process_outside_of_our_pid_namespace_is_left_out(tmp_path: Path) -> None:
     node = CgroupNode(tmp_path)
     node.cgroup(CGROUPFS, 0, 12)
-    found = identify(v2(CGROUPFS))
-    assert found is not None
 
-    assert node.mounted().processes(found) == (12,)
+    assert node.mounted().processes(found_at(CGROUPFS)) == (12,)
 
 
 def test_a_container_whose_cgroup_has_gone_has_no_processes(tmp_path: Path) -> None:
-    found = identify(v2(CGROUPFS))
-    assert found is not None
-
-    assert CgroupNode(tmp_path).mounted().processes(found) == ()
+    assert CgroupNode(tmp_path).mounted().processes(found_at(CGROUPFS)) == ()
 
 
 def test_below_a_cgroup_namespace_s_root_pods_are_found_where_it_is_mounted(tmp_path: Path) -> None:
     node = CgroupNode(tmp_path, root="/kind/node1")
     node.cgroup(CGROUPFS, 12)
-    found = identify(v2(f"/kind/node1{CGROUPFS}"))
-    assert found is not None
 
-    assert node.mounted().processes(found) == (12,)
+    assert node.mounted().processes(found_at(f"/kind/node1{CGROUPFS}")) == (12,)
 
 
 def test_a_process_that_has_ended_is_in_no_cgroup(tmp_path: Path) -> None:

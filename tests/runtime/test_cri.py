@@ -133,19 +133,20 @@ async def test_a_real_container_s_cgroup_names_its_pod_and_its_id(tmp_path: Path
 # Versions of CRI, restarts, sockets without a runtime behind them.
 
 
-async def test_a_runtime_of_before_v1_is_asked_in_v1alpha2(tmp_path: Path) -> None:
-    simulated = SimulatedRuntime(tmp_path / "s", services=[wire.V1ALPHA2])
+@pytest.mark.parametrize(
+    ("services", "asked"),
+    [([wire.V1ALPHA2], "v1alpha2"), ([wire.V1ALPHA2, wire.V1], "v1")],
+    ids=["before v1", "both"],
+)
+async def test_a_runtime_is_asked_in_the_latest_version_that_it_speaks(
+    tmp_path: Path, services: list[str], asked: str
+) -> None:
+    simulated = SimulatedRuntime(tmp_path / "s", services=services)
     async with serving(simulated), asking(simulated.socket) as runtime:
         expected = await start_simulated(simulated)
 
-        assert (await runtime.version()).cri == "v1alpha2"
+        assert (await runtime.version()).cri == asked
         await contract.it_tells_what_a_container_was_started_with(runtime, expected)
-
-
-async def test_a_runtime_that_speaks_both_is_asked_in_v1(tmp_path: Path) -> None:
-    simulated = SimulatedRuntime(tmp_path / "s", services=[wire.V1ALPHA2, wire.V1])
-    async with serving(simulated), asking(simulated.socket) as runtime:
-        assert (await runtime.version()).cri == "v1"
 
 
 async def test_a_runtime_may_be_upgraded_while_the_agent_runs(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.runtime.cgroup_node import CgroupNode
 from tests.runtime.cgroup_texts import ID, PATHS, UID, v1, v2
 
 A = AllocationID("a")
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 COUNT = "import os, time\nwhile True:\n print(1, flush=True)\n time.sleep(.001)"
 """A program that says that it runs."""
 
@@ -89,24 +89,39 @@ def container(request: pytest.FixtureRequest) -> Iterator[Container]:
     pytest.skip(f"no cgroup of {request.param} can be made here")
 
 
-def ticks(program: "subprocess.Popen[str]", seconds: float = 0.3) -> bool:
-    """Whether it runs: what it has said before is read first."""
+def drain(program: "subprocess.Popen[str]") -> bytes:
+    """What it has said and nobody has read."""
     assert program.stdout is not None
     os.set_blocking(program.stdout.fileno(), False)
+    said = b""
     with contextlib.suppress(BlockingIOError):
-        while os.read(program.stdout.fileno(), 1 << 16):
-            pass
-    time.sleep(seconds)
-    try:
-        return bool(os.read(program.stdout.fileno(), 1))
-    except BlockingIOError:
-        return False
+        while part := os.read(program.stdout.fileno(), 1 << 16):
+            said += part
+    os.set_blocking(program.stdout.fileno(), True)
+    return said
+
+
+def wait_until_it_runs(program: "subprocess.Popen[str]") -> None:
+    drain(program)
+    wait_for(lambda: bool(drain(program)))
+
+
+def rests(program: "subprocess.Popen[str]") -> bool:
+    """Whether it says nothing while another program says fifty lines."""
+    drain(program)
+    command = [sys.executable, "-c", COUNT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        for _ in range(50):
+            assert other.stdout.readline()
+        other.kill()
+    return not drain(program)
 
 
 def test_a_frozen_container_does_nothing_until_it_is_thawed(container: Container) -> None:
     program = container.start(sys.executable, "-c", COUNT)
     freezer = CgroupFreezer(CgroupFiles.here(), lambda _: [container.uid])
-    wait_for(lambda: ticks(program, 0.01))
+    wait_until_it_runs(program)
     cgroup = freezer.container(A, found(program.pid))
     assert cgroup is not None
     assert freezer.writable
@@ -114,10 +129,10 @@ def test_a_frozen_container_does_nothing_until_it_is_thawed(container: Container
 
     freezer.freeze(cgroup)
     wait_for(lambda: freezer.is_frozen(cgroup))
-    assert not ticks(program)
+    assert rests(program)
     freezer.thaw(cgroup)
     assert not freezer.is_frozen(cgroup)
-    wait_for(lambda: ticks(program, 0.01))
+    wait_until_it_runs(program)
 
 
 SHIELDED = """
@@ -140,15 +155,15 @@ def test_no_process_of_a_container_escapes(container: Container, others: int) ->
     command = ("-c", SHIELDED, COUNT) if not others else ("-c", crowd + COUNT)
     program = container.start(sys.executable, *command)
     freezer = CgroupFreezer(CgroupFiles.here(), lambda _: [container.uid])
-    wait_for(lambda: ticks(program, 0.01))
+    wait_until_it_runs(program)
     cgroup = freezer.container(A, found(program.pid))
     assert cgroup is not None
 
     freezer.freeze(cgroup)
     wait_for(lambda: freezer.is_frozen(cgroup))
-    assert not ticks(program)
+    assert rests(program)
     freezer.thaw(cgroup)
-    wait_for(lambda: ticks(program, 0.01))
+    wait_until_it_runs(program)
     for pid in (container.path / "cgroup.procs").read_text().split():
         os.kill(int(pid), signal.SIGKILL)
 

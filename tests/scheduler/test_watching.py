@@ -12,7 +12,6 @@ from gpumanager.kube.informer import Informer
 from gpumanager.kube.pod import PodView
 from gpumanager.scheduler.state import ClusterState
 from gpumanager.scheduler.watching import PodWatch, node_store
-from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
 from tests.scheduler.scheduler_world import node_object, plan, pod_object
@@ -53,19 +52,6 @@ async def following(api: SimulatedApiServer) -> AsyncIterator[Following]:
 
 def held(name: str) -> dict[str, object]:
     return pod_object(name, (60, 4), node="a", vcuda_plan=plan(app_0=["GPU-a-0"]))
-
-
-async def test_what_comes_and_goes_is_followed(api: SimulatedApiServer) -> None:
-    async with following(api) as one:
-        await api.create("nodes", node_object("a"))
-        await until(lambda: one.free("a") == 400)
-        await api.create("pods", held("p"))
-        await until(lambda: one.free("a") == 340)
-        ended = {"status": {"phase": "Succeeded"}}
-        await api.change(Key("pods", "default", "p"), ended, status=True)
-        await until(lambda: one.free("a") == 400)
-        await api.remove(Key("nodes", "", "a"))
-        await until(lambda: not one.state.nodes)
 
 
 async def test_what_cannot_be_followed_is_not_current_until_it_is_again(

@@ -115,6 +115,24 @@ static int threads(char **words)
     return 0;
 }
 
+static void *sleep_on(void *anything)
+{
+    sleep(1000000);
+    return anything;
+}
+
+/* crowd: ends while its other threads sleep. */
+static int crowd(char **words)
+{
+    pthread_t started;
+    (void)words;
+    for (int i = 0; i < 200; i++)
+        if (pthread_create(&started, NULL, sleep_on, NULL) != 0)
+            return 1;
+    sleep(1);
+    return 0;
+}
+
 static pid_t child(const char *name, unsigned seconds, void (*end)(int))
 {
     pid_t pid = fork();
@@ -171,7 +189,8 @@ static const struct {
 } verbs[] = {
     {"turns", turns},   {"spin", spin},        {"yield", yield},
     {"burn", burn},     {"listen", listen_in}, {"threads", threads},
-    {"family", family}, {"become", become},    {"clocks", clocks},
+    {"crowd", crowd},   {"family", family},    {"become", become},
+    {"clocks", clocks},
 };
 
 int main(int count, char **words)

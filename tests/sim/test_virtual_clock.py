@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import time
@@ -259,6 +260,17 @@ async def test_the_time_stands_until_who_ends_has_gone(scene: Scene) -> None:
     await scene.play(SECOND)
 
     assert has_ended(ending.pid)
+
+
+async def test_the_time_stands_until_the_last_thread_of_a_process_has_gone(scene: Scene) -> None:
+    """Its first thread is gone before. Who watches the process is told with the last one."""
+    ending = await scene.enter("crowd")
+    watching = os.pidfd_open(ending.pid)
+
+    await scene.play(2 * SECOND)
+
+    assert select.select([watching], [], [], 0)[0] == [watching]
+    os.close(watching)
 
 
 def test_without_a_page_a_program_lives_by_the_system(actor: Path, tmp_path: Path) -> None:

@@ -95,10 +95,7 @@ def test_a_claim_of_two_gpus_is_told_with_the_amounts_of_each() -> None:
     told = placement(claimed(Share(20, 4), Share(100, 160)))
     held = shares_by_gpu(told)
 
-    assert [granted(*held[uuid][0]) for uuid in UUIDS] == [
-        "20 % and 1 GiB",
-        "one of 2 whole GPUs",
-    ]
+    assert [granted(*held[uuid][0]) for uuid in UUIDS] == ["20 % and 1 GiB", "one of 2 whole GPUs"]
     assert leaf(MACHINE.gpus[0], held[UUIDS[0]]).endswith("20 % granted")
     console = Console(file=StringIO(), width=100)
     console.print(tree("node-a", told.topology, held))

@@ -122,14 +122,6 @@ def test_what_nears_its_limit_or_grows_is_marked() -> None:
     assert (marked["3.9/4.0G"], marked["3"], quiet["3"]) == (WARN, BAD, WARN)
 
 
-def test_of_an_agent_that_is_away_everything_is_dim() -> None:
-    away = type(NODE)(NODE.agent, NODE.node, 1.0, "Connection refused")
-
-    shown = [line(row, layout(80), UNICODE) for row in rows([away], Wish())]
-
-    assert {span.style for one in shown for span in one.spans} == {"dim"}
-
-
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [

@@ -5,8 +5,18 @@ from typing import Any
 import pytest
 
 from gpumanager.units import GIB
+from gpumanager.view.figures import of_percent
 from gpumanager.view.node import NotAnAgent, Seen, read_node
-from tests.view.view_world import AGENT, BUSY, container, device, document, seen, snapshot
+from tests.view.view_world import (
+    AGENT,
+    BUSY,
+    CLUSTER_NODE,
+    container,
+    device,
+    document,
+    seen,
+    snapshot,
+)
 
 
 def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
@@ -23,17 +33,13 @@ def test_what_the_monitor_tells_of_a_container_is_read_back() -> None:
 
 
 def test_of_a_whole_gpu_only_what_the_driver_tells_is_shown() -> None:
-    node = read_node(document(snapshot(BUSY)))
+    two = container("a/b", device(0), device(1), whole=True)
+    node, several = (read_node(document(snapshot(one))) for one in (BUSY, [two]))
     ((_, row),) = node.on(node.gpus[1])
 
     assert (row.memory_used_bytes, row.share_percent, row.memory_refusals) == (None, None, None)
     assert (row.held, row.taken) == (31 * GIB, 30)
-
-
-def test_a_container_with_several_gpus_is_on_each() -> None:
-    node = read_node(document(snapshot([container("a/b", device(0), device(1), whole=True)])))
-
-    assert [len(node.on(gpu)) for gpu in node.gpus] == [1, 1]
+    assert [len(several.on(gpu)) for gpu in several.gpus] == [1, 1]
 
 
 def test_a_name_cannot_write_to_the_terminal() -> None:
@@ -45,7 +51,14 @@ def test_a_name_cannot_write_to_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{}, {"node": "x"}, {"node": 1, "gpus": [{}], "containers": []}, {"containers": "x"}]
+    "said",
+    [
+        {},
+        {"node": "x"},
+        {"node": 1, "gpus": [{}], "containers": []},
+        {"containers": "x"},
+        {**document(snapshot()), "gpus": [{"index": 0, "memory_bytes": float("inf")}]},
+    ],
 )
 def test_another_document_is_no_agent_s(said: dict[str, Any]) -> None:
     with pytest.raises(NotAnAgent, match="not as this version's node agent does"):
@@ -68,9 +81,24 @@ def test_as_json_it_is_the_agent_s_own_document() -> None:
     assert Seen("http://x", trouble="gone").as_json() == {"agent": "http://x", "error": "gone"}
 
 
-def test_a_number_that_is_none_is_no_agent_s() -> None:
-    odd = document(snapshot(BUSY))
-    odd["gpus"][0]["memory_bytes"] = float("inf")
+def test_pods_stand_on_the_gpus_that_they_have() -> None:
+    node = read_node(CLUSTER_NODE, "1.2.3")
 
-    with pytest.raises(NotAnAgent):
-        read_node(odd)
+    assert (node.node, node.version) == ("node-a", "1.2.3")
+    assert [gpu.healthy for gpu in node.gpus] == [True, False]
+    shares = [
+        [(one.short, device.share_granted_percent) for one, device in node.on(gpu)]
+        for gpu in node.gpus
+    ]
+    assert shares == [
+        [("a/mixed", 30), ("a/one", 60), ("a/two", 100)],
+        [("a/mixed", 60), ("a/two", 100)],
+    ]
+
+
+def test_what_the_extender_does_not_know_is_a_dash() -> None:
+    node = read_node(CLUSTER_NODE)
+    _, row = node.on(node.gpus[0])[0]
+
+    assert (row.memory_used_bytes, row.share_percent, row.memory_refusals) == (None, None, None)
+    assert of_percent(row.taken, row.share_granted_percent) == "-/30%"

@@ -146,3 +146,31 @@ MACHINE = machine(2)
 
 def promise(name: str = "team/train-0:main", **more: Any) -> Grant:
     return replace(container(name).grant, **more)
+
+
+def told_gpu(index: int, **more: Any) -> dict[str, Any]:
+    found = {"index": index, "uuid": f"GPU-{index}", "model": "T4", "healthy": True}
+    return {**found, "containers": 1, "memory_bytes": 16 * GIB, "memory_granted_bytes": GIB,
+            "cores_granted_percent": 60, **more}  # fmt: skip
+
+
+def told_pod(name: str, *shares: tuple[int, int], claim: str | None = None) -> dict[str, Any]:
+    """shares: index of the GPU and percent of its time."""
+    gpus = [
+        {"index": one, "uuid": f"GPU-{one}", "share_granted_percent": percent,
+         "memory_limit_bytes": GIB}
+        for one, percent in shares
+    ]  # fmt: skip
+    return {"namespace": "a", "pod": name, "claim": claim, "gpus": gpus or None}
+
+
+CLUSTER_NODE = {
+    "node": "node-a",
+    "trouble": "",
+    "gpus": [told_gpu(0), told_gpu(1, healthy=False)],
+    "containers": [
+        told_pod("one", (0, 60)), told_pod("two", (0, 100), (1, 100)),
+        told_pod("mixed", (0, 30), (1, 60), claim="c"), told_pod("unknown"),
+    ],
+}  # fmt: skip
+"""A node as the extender's document has it."""

@@ -1,5 +1,6 @@
 """Finding the driver on a host: through links, past strangers, the right one of several."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,22 +63,15 @@ def test_libraries_are_found_by_prefix_and_each_file_once(host: FakeHost) -> Non
     ]
 
 
-def test_links_that_lead_nowhere_are_passed_over(host: FakeHost) -> None:
+def test_links_that_lead_nowhere_are_passed_over_and_linker_scripts_with_a_warning(
+    host: FakeHost,
+) -> None:
     host.install_driver()
-    (host.path(LIBS) / "libnvidia-cfg.so.1").symlink_to("libnvidia-cfg.so.gone")
-    host.entries.append(LdEntry("libnvidia-cfg.so.1", f"{LIBS}/libnvidia-cfg.so.1", NATIVE))
-    host.write_cache()
-
-    found = find_libraries(read_host(host.root), ["libnvidia-cfg"])
-
-    assert found.components == ()
-    assert found.warnings == ()
-
-
-def test_a_linker_script_is_left_out_with_a_warning(host: FakeHost) -> None:
     script = host.path(LIBS) / "libnvidia-cfg.so"
     script.write_text("INPUT(libnvidia-cfg.so.1)")
-    host.entries.append(LdEntry("libnvidia-cfg.so", f"{LIBS}/libnvidia-cfg.so", NATIVE))
+    (host.path(LIBS) / "libnvidia-cfg.so.1").symlink_to("libnvidia-cfg.so.gone")
+    for name in ("libnvidia-cfg.so", "libnvidia-cfg.so.1"):
+        host.entries.append(LdEntry(name, f"{LIBS}/{name}", NATIVE))
     host.write_cache()
 
     found = find_libraries(read_host(host.root), ["libnvidia-cfg"])
@@ -122,15 +116,6 @@ def test_a_wrapper_script_is_left_out_with_a_warning(host: FakeHost) -> None:
     assert found.warnings == (f"{script} is left out: not an ELF file",)
 
 
-def test_the_driver_is_known_by_all_of_its_version(host: FakeHost) -> None:
-    host.install_driver()
-
-    driver = find_driver(read_host(host.root))
-
-    assert driver.version == VERSION
-    assert driver.warnings == ()
-
-
 @pytest.mark.parametrize("version", [VERSION, OLDER])
 def test_of_several_drivers_the_one_behind_the_soname_counts(host: FakeHost, version: str) -> None:
     for each in (VERSION, OLDER):
@@ -161,7 +146,8 @@ def test_the_toolkits_stub_is_no_driver(host: FakeHost) -> None:
         find_driver(read_host(host.root))
 
     host.install_driver()
-    assert find_driver(read_host(host.root)).version == VERSION
+    driver = find_driver(read_host(host.root))
+    assert (driver.version, driver.warnings) == (VERSION, ())
 
 
 def test_a_driver_whose_own_calls_can_be_interposed_is_warned_of(host: FakeHost) -> None:
@@ -172,24 +158,32 @@ def test_a_driver_whose_own_calls_can_be_interposed_is_warned_of(host: FakeHost)
     assert "not linked -Bsymbolic" in warning
 
 
-def test_a_host_with_only_a_32_bit_driver_has_none(host: FakeHost, tmp_path: Path) -> None:
-    library = tmp_path / f"libcuda.so.{VERSION}"
+def only_32_bit(host: FakeHost) -> None:
+    library = host.parts.folder / "32-bit" / f"libcuda.so.{VERSION}"
+    library.parent.mkdir(exist_ok=True)
     library.write_bytes(as_32_bit("libcuda.so.1"))
     host.install(library, ("libcuda.so.1",), where=LIBS32)
 
-    with pytest.raises(DriverNotFound, match=r"names no 64-bit libcuda\.so"):
-        find_driver(read_host(host.root))
 
-
-def test_a_host_without_driver_is_told_what_to_do(host: FakeHost) -> None:
-    with pytest.raises(DriverNotFound, match=r"install the driver, run ldconfig there, or name"):
-        find_driver(read_host(host.root))
-
-
-def test_a_libcuda_without_version_in_its_name_is_refused(host: FakeHost) -> None:
+def without_version(host: FakeHost) -> None:
     host.install(host.parts.library("libcuda.so.1", soname="libcuda.so.1"))
 
-    with pytest.raises(DriverNotFound, match=r"libcuda\.so\.1 has no driver version in its name"):
+
+@pytest.mark.parametrize(
+    ("install", "cause"),
+    [
+        (lambda _: None, r"install the driver, run ldconfig there, or name"),
+        (only_32_bit, r"names no 64-bit libcuda\.so"),
+        (without_version, r"libcuda\.so\.1 has no driver version in its name"),
+    ],
+    ids=["nothing", "a 32-bit driver", "no version in the name"],
+)
+def test_a_host_without_a_driver_for_containers_is_told_why(
+    host: FakeHost, install: Callable[[FakeHost], None], cause: str
+) -> None:
+    install(host)
+
+    with pytest.raises(DriverNotFound, match=cause):
         find_driver(read_host(host.root))
 
 

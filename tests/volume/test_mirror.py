@@ -105,48 +105,30 @@ def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
     assert disk.steps == 0
 
 
-def test_a_new_plan_leaves_the_old_directory_to_those_who_mount_it(tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    old = mirror(plan_of(tmp_path / "host", "one"), base, "nvidia")
-
-    new = mirror(plan_of(tmp_path / "host", "two"), base, "nvidia")
-
-    assert seen(base) == "two"
-    assert new != old
-    assert (old / "lib64" / "libcuda.so.1").read_text() == "one"
-
-
-def test_a_crash_at_any_step_shows_the_old_or_the_new_driver_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["one", None], ids=["an upgrade", "the first"])
+def test_a_crash_at_any_step_shows_what_there_was_or_the_new_driver_whole(
+    tmp_path: Path, before: str | None
+) -> None:
     old, new = (plan_of(tmp_path / "host", name) for name in ("one", "two"))
     counting = FragileDisk()
     mirror(new, tmp_path / "count", "nvidia", counting)
+    assert counting.steps > 10
 
     for step in range(counting.steps):
         base = tmp_path / f"base{step}"
-        mirror(old, base, "nvidia")
+        if before:
+            mirror(old, base, "nvidia")
 
         with pytest.raises(Crash):
             mirror(new, base, "nvidia", FragileDisk(fails_at=step))
 
-        assert seen(base) in ("one", "two")
-        for directory in base.glob("nvidia-*"):
+        if before:
+            assert seen(base) in (before, "two")
+        for directory in base.glob("nvidia*"):
             assert is_complete(old, directory) or is_complete(new, directory)
         mirror(new, base, "nvidia")
         assert seen(base) == "two"
         assert hidden(base) == []
-    assert counting.steps > 10
-
-
-def test_a_crash_at_the_first_publication_shows_nothing_or_all(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path / "host", "one")
-    counting = FragileDisk()
-    mirror(plan, tmp_path / "count", "nvidia", counting)
-
-    for step in range(counting.steps):
-        base = tmp_path / f"base{step}"
-        with pytest.raises(Crash):
-            mirror(plan, base, "nvidia", FragileDisk(fails_at=step))
-        assert all(is_complete(plan, directory) for directory in base.glob("nvidia*"))
 
 
 def test_a_full_disk_is_our_error_and_leaves_no_rubbish(tmp_path: Path) -> None:

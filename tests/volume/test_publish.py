@@ -207,23 +207,16 @@ def test_every_library_gets_the_names_it_is_opened_by(host: FakeHost, base: Path
 OPENCL = f"libnvidia-opencl.so.{VERSION}"
 
 
-def test_opencl_carries_its_own_driver_and_is_left_out_of_shares_alone(
-    host: FakeHost, base: Path
+@pytest.mark.parametrize(("wish", "opencl"), [({}, False), ({"opencl": True}, True)])
+def test_opencl_carries_its_own_driver_and_is_in_shares_where_the_operator_wants_it(
+    host: FakeHost, base: Path, wish: dict[str, bool], *, opencl: bool
 ) -> None:
     host.install(host.parts.library(OPENCL, soname="libnvidia-opencl.so.1"))
 
-    volumes = published(host, base)
+    volumes = publish(CONFIG, root=host.root, shims=host.parts.shims(), base=base, **wish)
 
-    assert not list((volumes.shared / "lib64").glob("libnvidia-opencl*"))
+    assert bool(list((volumes.shared / "lib64").glob("libnvidia-opencl*"))) is opencl
     assert (volumes.whole / "lib64" / "libnvidia-opencl.so.1").exists()
-
-
-def test_opencl_is_in_shares_where_the_operator_wants_it(host: FakeHost, base: Path) -> None:
-    host.install(host.parts.library(OPENCL, soname="libnvidia-opencl.so.1"))
-
-    volumes = publish(CONFIG, root=host.root, shims=host.parts.shims(), base=base, opencl=True)
-
-    assert (volumes.shared / "lib64" / "libnvidia-opencl.so.1").exists()
 
 
 def test_the_volume_without_graphics_has_the_shims_and_takes_no_second_copy_of_the_driver(

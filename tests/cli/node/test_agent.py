@@ -130,64 +130,6 @@ def test_extra_devices_come_from_the_original_s_file(tmp_path: Path) -> None:
     assert agent.read_extra_config(config) == ("/dev/fuse",)
 
 
-BROKEN = {
-    "empty": ("--volume-config", ""),
-    "not JSON": ("--volume-config", "{"),
-    "a list": ("--volume-config", "[]"),
-    "volumes of the wrong type": ("--volume-config", '{"volume": 3}'),
-    "nested too deeply": ("--volume-config", "[" * 100_000),
-    "too long": ("--volume-config", " " * (2 << 20)),
-    "extra: nested too deeply": ("--extra-config", "[" * 100_000),
-    "extra: too long": ("--extra-config", " " * (2 << 20)),
-    "extra: empty": ("--extra-config", ""),
-    "extra: a list": ("--extra-config", "[]"),
-    "extra: devices of the wrong type": ("--extra-config", '{"default": {"devices": "x"}}'),
-}
-
-
-@pytest.mark.parametrize(("flag", "content"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_file_is_status_2_and_one_line_that_names_it(
-    flag: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "broken.json"
-    path.write_text(content)
-
-    assert run(["agent", flag, str(path)]) == 2
-
-    said = capsys.readouterr().err
-    assert said.startswith(f"gpumanager: {path}")
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--driver=amd"],
-        ["--cgroup-driver=cgroups"],
-        ["--query-port=70000"],
-        ["--sample-period=0"],
-        ["--vmodule=cri"],
-        ["--stderrthreshold=LOUD"],
-        ["--log-dir=/proc/none"],
-        ["--share-mode=maybe"],
-        ["--wait-timeout=soon"],
-        ["--wait-timeout=1m 30"],
-        ["--wait-timeout=0s"],
-        ["--wait-timeout=-1"],
-        ["--wait-timeout=inf"],
-        ["--kubelet-endpoint=nowhere"],
-        ["--volume-config=/nonexistent/volume.conf"],
-        ["left over"],
-    ],
-)
-def test_bad_flags_are_status_2_and_one_line(
-    flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["agent", *flags]) == 2
-
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_without_a_driver_it_says_what_to_do_and_waits_for_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

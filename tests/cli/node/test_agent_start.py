@@ -1,47 +1,39 @@
-"""An agent loads nothing of the simulators nor of what draws on terminals.
+"""A real agent on a simulated node: what it loads, and what a hangup makes it do."""
 
-Told by what Python says it imports, not by a clock.
-"""
-
-import asyncio
+import os
 import re
+import signal
 
 import pytest
 
-from gpumanager.sim.container.process import namespaces_available
+from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
+from tests.waiting import until
 
 BOUND = 120.0
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
-
-AGENT = "gpumanager.agent.wiring"
+REGISTERED = "registered with the kubelet"
 NEVER = {"gpumanager.sim.node", "rich", "textual"}
 
 
-@pytest.fixture
-async def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The lines of an agent's log up to its registration, imports among them."""
+@pytest.mark.namespaces
+async def test_an_agent_loads_nothing_needless_and_registers_again_after_a_hangup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither simulators nor what draws on terminals, as Python says of its imports."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
-    async with SimulatedNode(load_machine("single")) as node, asyncio.timeout(BOUND):
-        while True:
-            lines = node.disk.agent_log.read_text().splitlines()
-            if any("registered with the kubelet" in line for line in lines):
-                return lines
-            await asyncio.sleep(0.05)
+    async with SimulatedNode(load_machine("single")) as node:
+        log = node.disk.agent_log
+        # The kubelet may list our devices before its answer arrives: then there is nothing yet
+        # that the agent could do again.
+        await until(lambda: REGISTERED in log.read_text(), BOUND)
+        form = r"^import time: +\d+ \| +\d+ \| +(\S+)$"
+        loaded = set(re.findall(form, log.read_text(), re.MULTILINE))
 
+        os.kill(node.agent.pid, signal.SIGHUP)
 
-def imported(lines: list[str]) -> list[str]:
-    found = (re.match(r"import time: +\d+ \| +\d+ \| +(\S+)$", line) for line in lines)
-    return [one[1] for one in found if one]
+        await until(lambda: log.read_text().count(REGISTERED) >= 2, BOUND)
+        await node.kubelet.wait_for_devices((VCORE, VMEMORY), BOUND)
 
-
-def test_an_agent_does_not_load_what_it_does_not_use(said: list[str]) -> None:
-    found = set(imported(said))
-
-    assert AGENT in found
-    assert found & NEVER == set()
+    assert "gpumanager.agent.wiring" in loaded
+    assert loaded & NEVER == set()

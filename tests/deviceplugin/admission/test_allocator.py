@@ -33,6 +33,7 @@ async def test_a_share_gets_its_gpu_its_limits_and_its_directory(
     asked = pod("a", container(30, 8))
 
     await node.admit(asked, order=order)
+    (admitted,) = node.limits(asked)
     await node.start(asked)
 
     answer = node.answers[asked.uid, "main"]
@@ -54,6 +55,7 @@ async def test_a_share_gets_its_gpu_its_limits_and_its_directory(
         "tencent.com/vcuda-device": "/dev/nvidia0",
     }
     (limit,) = node.limits(asked)
+    assert limit == admitted
     assert (limit.memory, limit.cores, limit.ceiling) == (8 * MEMORY_BLOCK, 30, 30)
 
 
@@ -73,17 +75,6 @@ async def test_the_driver_of_a_share_is_the_one_that_its_real_pod_asks_for(node:
     assert node.virtual.drivers[name] == "compute"
     await node.restart_agent()
     assert node.virtual.drivers[name] == "compute"
-
-
-@pytest.mark.parametrize("order", ORDERS)
-async def test_limits_are_known_when_the_second_resource_is_answered(
-    node: Node, order: tuple[str, str]
-) -> None:
-    asked = pod("a", container(30, 8))
-
-    await node.admit(asked, order=order)
-
-    assert node.limits(asked)[0].memory == 8 * MEMORY_BLOCK
 
 
 async def test_whole_gpus_are_the_driver_alone_and_no_limit(tmp_path: Path) -> None:
@@ -133,14 +124,6 @@ async def test_an_app_container_may_ask_for_more_than_its_init_container_had(
 
     assert node.limits(asked)[0].cores == 50
     assert node.gpus_of(asked) == node.gpus_of(asked, "prepare")
-
-
-async def test_two_containers_of_a_pod_have_limits_of_their_own(node: Node) -> None:
-    asked = pod("a", container(30, 4, "one"), container(50, 8, "two"))
-
-    await node.run(asked)
-
-    assert [node.limits(asked, name)[0].cores for name in ("one", "two")] == [30, 50]
 
 
 async def test_an_ended_pods_devices_go_to_the_next_pod_that_needs_them(tmp_path: Path) -> None:
@@ -207,14 +190,6 @@ async def test_the_container_that_starts_decides_whose_an_allocation_is(node: No
         assert set(owners[each.uid].ids.core_ids) == node.held[each.uid, "main", VCORE]
 
 
-async def test_a_core_limit_annotation_is_the_ceiling(node: Node) -> None:
-    asked = pod("a", container(30, 4), vcuda_core_limit="70")
-
-    await node.run(asked)
-
-    assert node.limits(asked)[0].ceiling == 70
-
-
 async def test_a_restarted_container_is_settled_as_before(node: Node) -> None:
     asked = pod("a", container(30, 4))
     await node.run(asked)
@@ -274,18 +249,6 @@ async def test_the_same_allocate_again_is_answered_the_same(node: Node) -> None:
 
     assert await node.allocator.allocate(VCORE, ids) == await node.allocator.allocate(VCORE, ids)
     assert len(node.allocator.node.journal.live()) == 1
-
-
-async def test_pods_that_ask_for_no_gpu_are_not_taken_for_the_one_admitted(node: Node) -> None:
-    idle = pod("idle", container(0, 0))
-    node.listing.listed[idle.uid] = idle
-    asked = pod("a", container(30, 4))
-
-    await node.admit(asked)
-
-    (promise,) = node.allocator.node.journal.live()
-    assert promise.candidate is not None
-    assert promise.candidate.name == "a"
 
 
 async def test_a_pod_whose_request_is_not_understood_is_still_served(node: Node) -> None:

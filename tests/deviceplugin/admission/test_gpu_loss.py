@@ -68,13 +68,6 @@ async def test_devices_of_a_sick_gpu_that_a_kubelet_gives_all_the_same_get_room_
     assert [device.host_path for device in getattr(answer, "devices", ())][:1] == ["/dev/nvidia1"]
 
 
-async def test_with_no_other_gpu_a_pod_is_refused(node: Node) -> None:
-    node.allocator.node.mark_unhealthy([gpu.uuid for gpu in BOTH.gpus])
-
-    with pytest.raises(AdmissionRefused):
-        await node.admit(pod("late", container(30, 4)))
-
-
 async def test_who_was_admitted_before_starts_with_its_limits_on_the_sick_gpu(node: Node) -> None:
     held = pod("held", container(30, 4))
     await node.admit(held)

@@ -33,22 +33,6 @@ async def test_a_plan_by_index_is_followed(node: Node) -> None:
     assert "scheduler" in node.allocator.node.journal.live()[0].why
 
 
-async def test_a_plan_by_uuid_goes_before_one_by_index(node: Node) -> None:
-    asked = pod("a", container(30, 4), vcuda_plan=by_uuid(main=[3]), predicate_gpu_idx_0="2")
-
-    await node.run(asked)
-
-    assert node.gpus_of(asked) == ("/dev/nvidia3",)
-
-
-async def test_whole_gpus_are_those_planned(node: Node) -> None:
-    asked = pod("a", container(200, 0), predicate_gpu_idx_0="0,3")
-
-    await node.run(asked)
-
-    assert node.gpus_of(asked) == ("/dev/nvidia0", "/dev/nvidia3")
-
-
 async def test_each_container_has_its_own_plan_and_an_init_container_goes_where_the_first_goes(
     node: Node,
 ) -> None:
@@ -80,18 +64,6 @@ async def test_a_plan_that_does_not_fit_any_more_is_not_followed_and_refuses_nob
     assert own.why.endswith("the scheduler planned GPU 2, held by default/before (main)")
 
 
-@pytest.mark.parametrize("index", ["", "9", "x", "0,1", "-1", "2,", "²"])
-@pytest.mark.parametrize(
-    "plan", ["", "{", "[]", '{"version": 2}', '{"version": 1}', by_uuid(b=[1])]
-)
-async def test_a_plan_that_says_nothing_is_none(node: Node, index: str, plan: str) -> None:
-    asked = pod("a", container(30, 4), predicate_gpu_idx_0=index, vcuda_plan=plan)
-
-    await node.run(asked)
-
-    assert node.gpus_of(asked) == ("/dev/nvidia0",)
-
-
 async def test_what_the_plan_says_of_one_of_two_pods_is_not_followed_for_the_other(
     node: Node,
 ) -> None:
@@ -102,6 +74,30 @@ async def test_what_the_plan_says_of_one_of_two_pods_is_not_followed_for_the_oth
     await node.run(first)
 
     assert "scheduler" not in node.allocator.node.journal.live()[0].why
+
+
+@pytest.mark.parametrize(
+    ("index", "plan", "gpus_"),
+    [
+        pytest.param("2", "", [2], id="by index"),
+        pytest.param("2", by_uuid(main=[3]), [3], id="by UUID before one by index"),
+        pytest.param("0,3", "", [0, 3], id="several"),
+        *((index, "", []) for index in ("", "9", "x", "-1", "2,", "²")),
+        *(
+            ("", plan, [])
+            for plan in ("{", "[]", '{"version": 2}', '{"version": 1}', by_uuid(b=[1]))
+        ),
+    ],
+)
+def test_a_plan_names_gpus_of_the_container_or_says_nothing(
+    index: str, plan: str, gpus_: list[int]
+) -> None:
+    cores = 100 * len(gpus_) if len(gpus_) > 1 else 30
+    asked = pod("a", container(cores, 4), predicate_gpu_idx_0=index, vcuda_plan=plan)
+
+    found = planned(gpus(4), asked, asked.containers[0])
+
+    assert [gpu.index for gpu in found] == gpus_
 
 
 @given(st.text(), st.text())

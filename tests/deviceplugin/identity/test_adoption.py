@@ -92,7 +92,11 @@ def test_what_the_kubelet_gave_is_granted_on_the_gpus_of_its_answer() -> None:
         return [(name, {gpu: row[0]}, *row[1:])]
 
     none: tuple[Grant, ...] = ()
+    before = {ENV_ALLOCATION: "n", "NVIDIA_VISIBLE_DEVICES": TWO.uuid}  # there was ENV_GPUS
     assert said(booked(none, OURS, ids(VCORE, 30))) == of("n", TWO.uuid, row)
+    assert said(booked(none, before, ids(VCORE, 30))) == of("n", TWO.uuid, row)
+    void = OURS | {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert said(booked(none, void, ids(VCORE, 30))) == of("n", TWO.uuid, row)
     assert said(booked(none, two, ids(VCORE, 30))) == of("n", ONE.uuid, row)
     assert said(booked(none, {}, ids(VCORE, 30, 1))) == of(adopted, TWO.uuid, row)
     assert said(booked(none, OURS, ids(VCORE, 100))) == of(

@@ -71,14 +71,6 @@ async def test_pods_that_could_not_be_met_are_not_taken_for_the_one_admitted(
     assert pod.uid in thought_of(node).values()
 
 
-async def test_a_pod_made_again_under_its_name_is_another(node: AgentOnKubelet) -> None:
-    for n in range(4):
-        pod = share("same", 10, 4 + n)
-        assert await node.run(pod) is None
-        assert await node.limited_to(pod) == (10, (4 + n) * MEMORY_BLOCK)
-        node.kubelet.delete(pod.uid)
-
-
 async def own_limits(node: AgentOnKubelet) -> None:
     """Pods of all sizes, at once, each end up with their own."""
     pods = [share(f"own-{n}", 5 + n, 1 + n) for n in range(8)]
@@ -88,44 +80,17 @@ async def own_limits(node: AgentOnKubelet) -> None:
         assert await node.limited_to(pod) == (5 + n, (1 + n) * MEMORY_BLOCK)
 
 
-async def test_a_token_that_is_not_believed_costs_steering_alone(by_http: AgentOnKubelet) -> None:
-    by_http.kubelet.http.token = "secret"
-    before = by_http.kubelet.http.requests
-
-    await own_limits(by_http)
-
-    assert by_http.kubelet.http.requests == before
-
-
-async def test_a_token_renewed_on_the_disk_is_used_from_the_next_call_on(
-    by_http: AgentOnKubelet,
+@pytest.mark.parametrize("how", ["not believed", "forbidden", "silent"])
+async def test_without_a_list_of_pods_nobody_waits_and_each_gets_its_own(
+    by_http: AgentOnKubelet, how: str
 ) -> None:
-    by_http.kubelet.http.token = "renewed"
-    await by_http.run(share("before"))
-    before = by_http.kubelet.http.requests
-
-    by_http.token.write_text("renewed\n")
-    pod = share("after", 20, 4)
-    await by_http.kubelet.admit(pod)
-
-    assert by_http.kubelet.http.requests > before
-    assert pod.uid in thought_of(by_http).values()
-
-
-async def test_an_agent_that_may_not_read_pods_still_gives_each_its_own(
-    by_http: AgentOnKubelet,
-) -> None:
-    by_http.kubelet.http.allowed = False
-
-    await own_limits(by_http)
-
-
-async def test_a_list_of_pods_that_never_comes_holds_no_admission_up(
-    by_http: AgentOnKubelet,
-) -> None:
-    """As while the kubelet waits for an API server that is away."""
-    by_http.kubelet.http.answering.clear()
-    by_http.patience = 0.2
+    """Silent it is while the kubelet waits for an API server that is away."""
+    http = by_http.kubelet.http
+    http.token = "secret" if how == "not believed" else ""
+    http.allowed = how != "forbidden"
+    if how == "silent":
+        http.answering.clear()
+        by_http.wait_for_pods(0.01)
 
     async with asyncio.timeout(BOUND):
         await own_limits(by_http)
@@ -170,25 +135,19 @@ async def test_a_pod_may_have_been_refused_between_its_resources(node: AgentOnKu
         assert await node.limited_to(pod) == (10, 8 * MEMORY_BLOCK)
 
 
-async def test_a_list_of_long_ago_costs_steering_alone(
-    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lag", [1, 100], ids=["one pod behind", "of long ago"])
+async def test_a_list_that_is_old_costs_steering_alone(
+    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch, lag: int
 ) -> None:
     """Whichever way it comes: nobody gets what is another pod's."""
     await node.run(share("before"))
-    old = node.kubelet.pods
-    monkeypatch.setattr(node.kubelet.pods_api, "_pods", lambda: old)
-    monkeypatch.setattr(node.kubelet.http, "_pods", lambda: old)
-
-    await own_limits(node)
-
-
-async def test_lists_that_lag_one_pod_behind_cost_steering_alone(
-    node: AgentOnKubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
     kubelet = node.kubelet
 
     def lagging() -> SimulatedPodList:
-        return kubelet.pods.without([*kubelet.pods.statuses][-1])
+        found = kubelet.pods
+        for uid in [*found.statuses][1:][-lag:]:
+            found = found.without(uid)
+        return found
 
     monkeypatch.setattr(kubelet.pods_api, "_pods", lagging)
     monkeypatch.setattr(kubelet.http, "_pods", lagging)

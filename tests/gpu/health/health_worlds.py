@@ -18,10 +18,7 @@ from gpu_faults import SimulatedFaults
 
 from gpumanager.gpu.health import state
 from gpumanager.gpu.health.events import HealthSource
-from gpumanager.gpu.health.state import (
-    HealthEvent,
-    ProbeResult,
-)
+from gpumanager.gpu.health.state import HealthEvent, ProbeResult
 from gpumanager.gpu.nvml import NvmlError
 from gpumanager.gpu.values import GpuUUID
 from tests.native.sim_box import SimBox, sim_box

@@ -65,22 +65,6 @@ def test_a_gpu_is_back_after_good_probes_over_the_time_that_its_fall_asks_for(
     assert (back.healthy, back.since) == (True, seconds + 10)
 
 
-def test_one_good_probe_after_a_long_time_is_not_enough() -> None:
-    fallen = probe(GpuHealth(GPU), 0, LOST)
-
-    assert not probe(probe(fallen, 500), 1000).healthy
-    assert probe(probe(probe(fallen, 500), 1000), 1001).healthy
-
-
-def test_a_bad_probe_begins_the_good_time_anew() -> None:
-    fallen = good_until(probe(GpuHealth(GPU), 0, LOST), 10, 30)
-
-    again = probe(fallen, 40, LOST)
-
-    assert not good_until(again, 50, 70).healthy
-    assert good_until(again, 50, 80).healthy
-
-
 def test_what_happens_while_it_is_down_can_only_lengthen_the_wait() -> None:
     fallen = xid(GpuHealth(GPU), 79, 0)
 

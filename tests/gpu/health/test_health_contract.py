@@ -138,9 +138,7 @@ def test_a_driver_that_is_gone_is_an_error_and_once_it_is_back_all_is_as_before(
     assert world.source.wait(LONG) == (HealthEvent(world.gpus[0], 13),)
 
 
-def test_without_events_a_wait_is_a_pause_and_probes_still_find_what_is_wrong(
-    world: World,
-) -> None:
+def test_without_events_a_wait_is_a_pause_and_probes_still_find_what_is_wrong(world: World) -> None:
     world.without_events()
 
     assert world.source.wait(0.05) == ()

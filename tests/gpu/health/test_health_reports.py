@@ -1,5 +1,9 @@
 """What the cluster is told: each change once, and the state there is."""
 
+from typing import Any
+
+import pytest
+
 from gpumanager.gpu.health.reports import condition_of, events_between
 from gpumanager.gpu.health.state import (
     GpuHealth,
@@ -25,10 +29,6 @@ def xid(health: NodeHealth, gpu: GpuUUID, code: int) -> NodeHealth:
     )
 
 
-def reasons(before: NodeHealth, after: NodeHealth) -> list[tuple[bool, str]]:
-    return [(event.warning, event.reason) for event in events_between(before, after)]
-
-
 def test_a_fall_is_a_warning_that_names_the_gpu_and_what_becomes_of_its_containers() -> None:
     (event,) = events_between(FINE, xid(FINE, A, 79))
 
@@ -38,24 +38,39 @@ def test_a_fall_is_a_warning_that_names_the_gpu_and_what_becomes_of_its_containe
     assert "its containers keep it" in event.message
 
 
-def test_what_has_not_changed_is_not_told_again() -> None:
-    down = xid(FINE, A, 79)
-
-    assert reasons(down, down) == []
-    assert reasons(down, xid(down, A, 79)) == []
+DOWN = xid(FINE, A, 79)
+FAILS = NodeHealth(FINE.gpus, NvmlState.FAILS, "opening NVML: no driver")
 
 
-def test_another_cause_is_told() -> None:
-    down = xid(FINE, A, 79)
-    lost = down.of(A)
-    assert lost is not None
-    after = after_probe(lost, ProbeResult(problem="it needs a reset"), 2.0, RecoveryPolicy())
-
-    assert reasons(down, down.changed(after)) == [(True, "GpuLost")]
+def probed(health: NodeHealth, gpu: GpuUUID, **found: Any) -> NodeHealth:
+    known = health.of(gpu)
+    assert known is not None
+    return health.changed(after_probe(known, ProbeResult(**found), 2.0, RecoveryPolicy()))
 
 
-def test_a_recovery_is_told_and_is_no_warning() -> None:
-    assert reasons(xid(FINE, A, 79), FINE) == [(False, "GpuRecovered")]
+PENDING = probed(FINE, B, remap_pending=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        pytest.param(DOWN, DOWN, [], id="what has not changed is not told again"),
+        pytest.param(DOWN, xid(DOWN, A, 79), [], id="nor is the same cause"),
+        pytest.param(DOWN, probed(DOWN, A, problem="it needs a reset"), [(True, "GpuLost")],
+                     id="another cause is told"),
+        pytest.param(DOWN, FINE, [(False, "GpuRecovered")], id="a recovery is no warning"),
+        pytest.param(FINE, PENDING, [(True, "GpuNeedsAttention")], id="a row to be replaced"),
+        pytest.param(PENDING, PENDING, [], id="is told once"),
+        pytest.param(FINE, FAILS, [(True, "NvmlUnavailable")], id="the library fails"),
+        pytest.param(FAILS, FAILS, [], id="which is told once"),
+        pytest.param(FAILS, FINE, [(False, "NvmlAvailable")], id="and so is its return"),
+        pytest.param(NodeHealth().knowing([A, B]), FINE, [], id="but not its first answer"),
+    ],
+)  # fmt: skip
+def test_each_change_is_told_once(
+    before: NodeHealth, after: NodeHealth, told: list[tuple[bool, str]]
+) -> None:
+    assert [(event.warning, event.reason) for event in events_between(before, after)] == told
 
 
 def test_a_program_that_faults_by_the_thousand_is_told_of_a_few_times() -> None:
@@ -65,24 +80,6 @@ def test_a_program_that_faults_by_the_thousand_is_told_of_a_few_times() -> None:
         told += len(events_between(before, health))
 
     assert told == 4
-
-
-def test_a_row_to_be_replaced_is_told_once() -> None:
-    known = FINE.of(B)
-    assert known is not None
-    after = FINE.changed(after_probe(known, ProbeResult(remap_pending=True), 1.0, RecoveryPolicy()))
-
-    assert reasons(FINE, after) == [(True, "GpuNeedsAttention")]
-    assert reasons(after, after) == []
-
-
-def test_the_librarys_failure_is_told_once_and_so_is_its_return() -> None:
-    fails = NodeHealth(FINE.gpus, NvmlState.FAILS, "opening NVML: no driver")
-
-    assert reasons(FINE, fails) == [(True, "NvmlUnavailable")]
-    assert reasons(fails, fails) == []
-    assert reasons(fails, FINE) == [(False, "NvmlAvailable")]
-    assert reasons(NodeHealth().knowing([A, B]), FINE) == []
 
 
 def test_the_condition_is_false_with_a_bad_gpu_and_unknown_without_an_answer() -> None:

@@ -62,16 +62,12 @@ def severities(checks: Checks, *codes: int) -> list[str | None]:
         ({"DP_DISABLE_HEALTHCHECKS": "xids"}, [None, None, None, None]),
         ({"DP_DISABLE_HEALTHCHECKS": "ALL"}, [None, None, None, None]),
         ({"DP_ENABLE_HEALTHCHECKS": "13"}, ["transient", "fatal", "fatal", "transient"]),
-        (
-            {"DP_DISABLE_HEALTHCHECKS": "all", "DP_ENABLE_HEALTHCHECKS": "79"},
-            [None, None, "fatal", None],
-        ),
-        (
-            {"DP_DISABLE_HEALTHCHECKS": "48,79", "DP_ENABLE_HEALTHCHECKS": "all"},
-            ["transient", "fatal", "fatal", "transient"],
-        ),
+        ({"DP_DISABLE_HEALTHCHECKS": "all", "DP_ENABLE_HEALTHCHECKS": "79"},
+         [None, None, "fatal", None]),
+        ({"DP_DISABLE_HEALTHCHECKS": "48,79", "DP_ENABLE_HEALTHCHECKS": "all"},
+         ["transient", "fatal", "fatal", "transient"]),
     ],
-)
+)  # fmt: skip
 def test_codes_count_as_the_variables_of_nvidias_plugin_say(
     environment: dict[str, str], expected: list[str | None]
 ) -> None:

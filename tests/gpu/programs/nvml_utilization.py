@@ -1,4 +1,4 @@
-"""Print in JSON, after 1.2 s, each sample of a process that NVML gave: GPU, pid, end, percent."""
+"""Print in JSON, after 0.8 s, each sample of a process that NVML gave: GPU, pid, end, percent."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ import time
 
 from gpumanager.gpu.usage.nvml_pass import NvmlPasses, NvmlQuery
 
-rows, end = [], time.monotonic() + 1.2
+rows, end = [], time.monotonic() + 0.8
 with NvmlPasses() as passes:
     while time.monotonic() < end:
         for gpu, answer in passes(NvmlQuery(samples=None)).samples.items():

@@ -29,6 +29,8 @@ while time.monotonic() < end and os.waitpid(child, os.WNOHANG)[0] == 0:
     else:
         for word in words:
             tenant.write(page, meters + word, VALUES[how])
+    if not written:
+        tenant.say("writes")
     written += 1
     time.sleep(0.0005)
 tenant.say("written", written)

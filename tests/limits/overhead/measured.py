@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gpumanager.errors import GpuManagerError
 from gpumanager.gpu.values import GpuUUID
 from gpumanager.ids import AllocationID
 from gpumanager.limits.manager import VirtualManager
-from gpumanager.units import Bytes
+from gpumanager.limits.values import Limit
+from gpumanager.units import GIB, Bytes
 from tests.limits.programs.hello_client import Answer, Regions, connect, hello, receive
 from vcuda_shim._shim import lib
 
 NAME = AllocationID("a1")
 GPU = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a0")
 OTHER = GpuUUID("GPU-00000000-0000-0000-0000-0000000000a1")
+WHOLE = Limit(GPU, Bytes(GIB), 100, 100)
 MEASURE = hello(flags=lib.VCUDA_HELLO_MEASURE)
 
 
@@ -47,6 +49,18 @@ class Process:
         self.manager, self.socket = manager, directory / "vcuda.sock"
         self.slot = -1
         self.regions: Regions | None = None
+
+    @classmethod
+    async def of(cls, manager: VirtualManager, name: str = NAME, *, seated: bool = True) -> Self:
+        """In a container that has the whole GPU."""
+        made = cls(manager, await manager.open(AllocationID(name), [WHOLE]))
+        if seated:
+            await made.attach()
+        return made
+
+    def move_memory(self) -> None:
+        """Begin and end a call that does."""
+        self.books.activity[self.slot] += lib.VCUDA_ACTIVITY_BEGUN
 
     async def say(self, message: bytes) -> Answer:
         def exchange() -> Answer:

@@ -2,27 +2,23 @@
 
 import asyncio
 import errno
-import time
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from gpumanager.gpu.nvml_service import APART_SECONDS, LONGEST_SECONDS, MOST_OF_TIME, poll_interval
+from gpumanager.gpu.nvml_service import LONGEST_SECONDS, MOST_OF_TIME, poll_interval
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery
-from gpumanager.gpu.usage.samples import UtilizationByGpu
-from gpumanager.gpu.values import GpuUUID, bare
+from gpumanager.gpu.values import bare
 from gpumanager.ids import AllocationID
 from gpumanager.limits.allocation import MEASURING_TRIES
 from gpumanager.limits.overhead import LAUNCHED_SECONDS, OverheadMark, OverheadSnapshot
 from gpumanager.limits.pages.slot_table import TakenSlot
 from gpumanager.limits.processes import Process as Owner
-from gpumanager.limits.values import Limit
-from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.sim.in_memory import ManualClock
+from gpumanager.units import MIB, Bytes
 from tests.limits.metered_manager import nvml_of
-from tests.limits.open_door import virtual_manager
-from tests.limits.overhead.measured import GPU, NAME, OTHER, Driver, Process
-from tests.waiting import until
+from tests.limits.overhead.measured import GPU, NAME, OTHER, WHOLE, Driver, Process
 from vcuda_shim._shim import lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures", "tests.limits.overhead.measured_fixtures"]
@@ -32,24 +28,32 @@ COMPILING = lib.VCUDA_ACTIVITY_BEGUN + 1
 """Activity of a process that has begun one call, which is under way."""
 
 
-async def test_while_nothing_moves_no_pass_is_taken(process: Process, driver: Driver) -> None:
+def once(driver: Driver, act: Callable[[], None]) -> Callable[[], None]:
+    """During one pass alone."""
+
+    def meanwhile() -> None:
+        driver.meanwhile = lambda: None
+        act()
+
+    return meanwhile
+
+
+async def measured_often(process: Process, driver: Driver) -> int:
+    """How many passes that takes."""
+    before = driver.passes
     for _ in range(20):
         await process.manager.measure()
+    return driver.passes - before
 
-    assert driver.passes == 1
 
-
-async def test_after_memory_has_moved_one_pass_is_taken(
+async def test_a_pass_is_taken_where_memory_has_moved_and_no_other(
     process: Process, driver: Driver, pid: int
 ) -> None:
-    await process.manager.measure()
-    process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
+    assert await measured_often(process, driver) == 1
+    process.move_memory()
     driver.held[GPU][pid] = Bytes(5 * MIB)
 
-    for _ in range(20):
-        await process.manager.measure()
-
-    assert driver.passes == 2
+    assert await measured_often(process, driver) == 1
     assert process.overhead == 5 * MIB
 
 
@@ -57,17 +61,9 @@ async def test_what_could_not_be_entered_is_measured_again(
     process: Process, driver: Driver, pid: int
 ) -> None:
     driver.held[GPU][pid] = Bytes(5 * MIB)
+    driver.meanwhile = once(driver, process.move_memory)
 
-    def move() -> None:
-        process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
-        driver.meanwhile = lambda: None
-
-    driver.meanwhile = move
-
-    for _ in range(20):
-        await process.manager.measure()
-
-    assert driver.passes == 2
+    assert await measured_often(process, driver) == 2
     assert process.overhead == 5 * MIB
 
 
@@ -76,10 +72,7 @@ async def test_a_pass_that_fails_is_taken_again(process: Process, driver: Driver
     await process.manager.measure()
     driver.broken = False
 
-    for _ in range(20):
-        await process.manager.measure()
-
-    assert driver.passes == 2
+    assert await measured_often(process, driver) == 1
 
 
 async def test_a_process_in_the_middle_of_a_call_takes_no_pass(
@@ -107,13 +100,9 @@ async def test_what_a_dead_process_exported_is_charged_until_all_others_are_meas
     def held() -> int:
         return process.manager.usage(NAME).devices[0].held
 
-    def move() -> None:
-        process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
-        driver.meanwhile = lambda: None
-
     served._slots.leave(dead)
     assert held() == 5 * MIB
-    driver.meanwhile = move
+    driver.meanwhile = once(driver, process.move_memory)
     await process.manager.measure()
     assert (held(), process.overhead) == (5 * MIB, 0)
     await process.manager.measure()
@@ -148,28 +137,25 @@ async def test_a_call_that_ends_soon_is_waited_for(
     assert looks <= MEASURING_TRIES
 
 
-async def test_those_who_ask_within_a_moment_share_a_pass(driver: Driver) -> None:
-    begun: list[float] = []
-    driver.meanwhile = lambda: begun.append(time.monotonic())
-    nvml = nvml_of(driver, apart_seconds=0.2)
+@pytest.mark.parametrize(("later", "passes"), [(0, 1), (3599, 1), (3600, 2)])
+async def test_passes_are_apart(driver: Driver, later: int, passes: int) -> None:
+    clock = ManualClock()
+    nvml = nvml_of(driver, apart_seconds=3600, clock=clock)
     await nvml.read(NvmlQuery(processes=ALL))
+    clock.now += later
 
-    async def late(number: int) -> None:
-        await asyncio.sleep(number / 1000)
-        await nvml.read(NvmlQuery(processes=ALL))
+    waiting = nvml.read(NvmlQuery(processes=ALL))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await nvml.ask(lambda: None)  # in its turn: after the pass, if that has begun
 
-    await asyncio.gather(*(late(number) for number in range(20)))
-
-    asked_within = begun[1] - begun[0]
-    assert asked_within >= 0.19  # a timer of the loop may be a little early
-    assert driver.passes <= 3  # a busy machine may let some of them ask after the second
-
-
-def test_passes_are_apart_by_a_twentieth_of_a_second() -> None:
-    assert pytest.approx(0.05) == APART_SECONDS
+    assert driver.passes == passes
+    waiting.cancel()
 
 
-async def test_a_pass_asks_about_the_gpus_of_all_who_share_it(driver: Driver) -> None:
+async def test_a_pass_asks_about_the_gpus_of_all_who_share_it_and_no_later_one(
+    driver: Driver,
+) -> None:
     nvml = nvml_of(driver)
     first, other = NvmlQuery(processes=ALL), NvmlQuery(processes=frozenset({bare(OTHER)}))
     await asyncio.gather(nvml.read(first), nvml.read(other))
@@ -179,10 +165,9 @@ async def test_a_pass_asks_about_the_gpus_of_all_who_share_it(driver: Driver) ->
 
 
 async def test_only_gpus_of_containers_with_processes_are_asked_about(
-    root: Path, process: Process, driver: Driver
+    process: Process, driver: Driver
 ) -> None:
-    idle = [Limit(OTHER, Bytes(GIB), 50, 50)]
-    await process.manager.open(AllocationID("idle"), idle)
+    await process.manager.open(AllocationID("idle"), [replace(WHOLE, gpu=OTHER)])
 
     await process.manager.measure()
 
@@ -225,24 +210,3 @@ def snapshot(
 def test_when_a_measurement_is_stale(later: OverheadSnapshot, *, stale: bool) -> None:
     assert later.has_news(snapshot(0.0, 1)) == stale
     assert later.has_news(None) == bool(later.marks)
-
-
-async def test_utilization_is_asked_of_gpus_whose_time_is_shared(root: Path) -> None:
-    asked: list[frozenset[GpuUUID]] = []
-
-    def utilization(gpus: Collection[GpuUUID]) -> UtilizationByGpu:
-        asked.append(frozenset(gpus))
-        return {}
-
-    manager = virtual_manager(root, utilization=utilization)
-    limits = [Limit(GPU, Bytes(GIB), 50, 50), Limit(OTHER, Bytes(GIB), 100, 100)]
-    process = Process(manager, await manager.open(NAME, limits))
-    sharing = asyncio.create_task(manager.share_every(0.01, sample_seconds=0.01))
-    await asyncio.sleep(0.1)
-    before = list(asked)
-    await process.attach()
-    await until(lambda: asked)
-    sharing.cancel()
-
-    assert (before, asked[0]) == ([], ALL)
-    await manager.stop()

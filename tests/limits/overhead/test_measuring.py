@@ -2,51 +2,43 @@
 
 import asyncio
 import errno
+import os
 import threading
-from pathlib import Path
 
 import pytest
 
-from gpumanager.gpu.nvml_service import NvmlReader
 from gpumanager.gpu.usage.nvml_pass import NvmlQuery
 from gpumanager.gpu.values import GpuUUID, bare
 from gpumanager.limits.overhead import ASSUMED
-from gpumanager.limits.values import Limit
-from gpumanager.units import GIB, MIB, Bytes
+from gpumanager.units import MIB, Bytes
 from tests.limits.container_process import SECONDS, StartProcess, eventually
-from tests.limits.metered_manager import nvml_of
-from tests.limits.open_door import virtual_manager
-from tests.limits.overhead.measured import GPU, MEASURE, NAME, Driver, Process
+from tests.limits.metered_manager import Manage, nvml_of
+from tests.limits.overhead.measured import GPU, MEASURE, Driver, Process
 from tests.limits.programs.hello_client import connect, receive
 from vcuda_shim._shim import lib
 
 pytest_plugins = ["tests.limits.virtual_fixtures", "tests.limits.overhead.measured_fixtures"]
 
-
 ALL = NvmlQuery(processes=frozenset({bare(GPU)}))
 
 
-async def test_what_is_held_beyond_what_is_used_is_overhead(
-    process: Process, driver: Driver, pid: int
+@pytest.mark.parametrize(
+    ("held", "used", "overhead"),
+    [
+        pytest.param(300, 100, 200, id="what is held beyond what is used is overhead"),
+        pytest.param(1, 100, 0, id="less than what is used is no overhead"),
+    ],
+)
+async def test_a_measurement_is_entered(
+    process: Process, driver: Driver, held: int, used: int, overhead: int
 ) -> None:
-    driver.held[GPU][pid] = Bytes(300 * MIB)
-    process.books.used[0][process.slot] = 100 * MIB
+    driver.held[GPU][os.getpid()] = Bytes(held * MIB)
+    process.books.used[0][process.slot] = used * MIB
 
     assert await process.measure() == 0
 
-    assert process.overhead == 200 * MIB
+    assert process.overhead == overhead * MIB
     assert process.books.samples[process.slot] == 1
-
-
-async def test_less_than_what_is_used_is_no_overhead(
-    process: Process, driver: Driver, pid: int
-) -> None:
-    driver.held[GPU][pid] = Bytes(MIB)
-    process.books.used[0][process.slot] = 100 * MIB
-
-    assert await process.measure() == 0
-
-    assert process.overhead == 0
 
 
 async def test_a_process_that_holds_nothing_any_more_has_no_overhead(
@@ -94,23 +86,21 @@ async def test_a_process_that_was_never_listed_does_not_hold_nothing(
 
 
 async def test_what_is_assumed_of_a_context_goes_when_one_is_measured(
-    root: Path, process: Process, driver: Driver, pid: int
+    manage: Manage, process: Process, driver: Driver, pid: int
 ) -> None:
     await process.measure()
     await process.manager.stop()
-    process.manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
-    await process.manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+    await Process.of(manage(meter=driver), seated=False)
     assert process.context_size() == ASSUMED
     driver.held[GPU][pid] = Bytes(600 * MIB)
 
     assert await process.measure() == 0
 
     assert process.context_size() == 600 * MIB
-    await process.manager.stop()
 
 
 async def test_an_estimate_of_a_process_that_is_not_listed_is_not_taken_for_wrong(
-    process: Process, driver: Driver
+    process: Process,
 ) -> None:
     process.books.context[0][process.slot] = 300 * MIB
 
@@ -121,11 +111,7 @@ async def test_a_measurement_during_which_memory_moved_does_not_count(
     process: Process, driver: Driver, pid: int
 ) -> None:
     driver.held[GPU][pid] = Bytes(300 * MIB)
-
-    def move() -> None:
-        process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
-
-    driver.meanwhile = move
+    driver.meanwhile = process.move_memory
 
     assert await process.measure() == -errno.EBUSY
     assert (process.overhead, driver.passes) == (0, 3)
@@ -181,48 +167,20 @@ async def test_a_broken_driver_is_complained_of_once_until_it_works_again(
     assert caplog.text.count("driver overhead: no driver") == 2
 
 
-async def test_nothing_is_assumed_of_a_process_on_a_gpu_that_hangs(
-    process: Process, driver: Driver
-) -> None:
-    driver.held, driver.hanging = {}, True
-
-    assert await process.measure() == -errno.EIO
-
-    assert process.context_size() == 0
-
-
-async def test_a_gpu_that_hung_is_measured_once_it_answers(
+async def test_nothing_is_known_of_a_process_on_a_gpu_that_hangs_until_it_answers(
     process: Process, driver: Driver, pid: int
 ) -> None:
     process.books.used[0][process.slot] = MIB
     driver.held, driver.hanging = {}, True
+
+    assert await process.measure() == -errno.EIO
     await process.manager.measure()
+    assert process.context_size() == 0
     driver.held, driver.hanging = {GPU: {pid: Bytes(300 * MIB)}}, False
 
     await process.manager.measure()
 
     assert process.overhead == 299 * MIB
-
-
-async def test_a_driver_that_hangs_costs_its_bound_and_one_thread(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
-    hanging = threading.Event()
-    driver.meanwhile = lambda: hanging.wait(SECONDS)
-    reader = NvmlReader(nvml_of(driver, apart_seconds=0), "cannot measure", seconds=0.05)
-
-    for _ in range(3):
-        assert await reader.read(ALL) is None
-
-    assert reader.failure == "no answer in time"
-    assert driver.passes == 1
-    assert caplog.text.count("cannot measure: no answer in time") == 1
-    hanging.set()
-    driver.meanwhile = lambda: None
-    assert await eventually(lambda: driver.passes == 2)
-    while (reading := await reader.read(ALL)) is None:
-        pass  # a busy machine does not come to ask the driver in time
-    assert reading.held == driver.held
 
 
 async def test_an_answer_is_never_older_than_its_question(driver: Driver) -> None:
@@ -240,27 +198,13 @@ async def test_an_answer_is_never_older_than_its_question(driver: Driver) -> Non
     assert driver.passes == 2
 
 
-async def test_many_who_ask_at_once_share_a_pass(process: Process, driver: Driver) -> None:
-    await asyncio.gather(*(process.measure() for _ in range(30)))
-
-    assert driver.passes < 30
-
-
-async def test_without_a_meter_a_caller_is_told_at_once(root: Path) -> None:
-    manager = virtual_manager(root)
-    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
-    await process.attach()
+@pytest.mark.parametrize(("metered", "seated"), [(False, True), (True, False)])
+async def test_who_cannot_be_measured_is_told_at_once(
+    manage: Manage, driver: Driver, *, metered: bool, seated: bool
+) -> None:
+    process = await Process.of(manage(meter=driver if metered else None), seated=seated)
 
     assert await process.measure() == -errno.ENODATA
-    await manager.stop()
-
-
-async def test_who_was_never_seated_is_not_measured(root: Path, driver: Driver) -> None:
-    manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
-    process = Process(manager, await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)]))
-
-    assert await process.measure() == -errno.ENODATA
-    await manager.stop()
 
 
 async def test_a_manager_that_stops_while_it_measures_leaves_nothing_behind(
@@ -288,19 +232,19 @@ async def test_a_regular_measurement_enters_all_processes_and_survives_a_broken_
 
     assert await eventually(lambda: process.overhead == 7 * MIB)
     driver.held[GPU][pid] = Bytes(5 * MIB)
-    process.books.activity[process.slot] += lib.VCUDA_ACTIVITY_BEGUN
+    process.move_memory()
     assert await eventually(lambda: process.overhead == 5 * MIB)
     sampling.cancel()
 
 
-async def test_nobody_is_asked_while_there_is_nobody_to_measure(root: Path, driver: Driver) -> None:
-    manager = virtual_manager(root, meter=driver, read_seconds=SECONDS)
-    await manager.open(NAME, [Limit(GPU, Bytes(GIB), 100, 100)])
+async def test_nobody_is_asked_while_there_is_nobody_to_measure(
+    manage: Manage, driver: Driver
+) -> None:
+    process = await Process.of(manage(meter=driver), seated=False)
 
-    await manager.measure()
+    await process.manager.measure()
 
     assert driver.passes == 0
-    await manager.stop()
 
 
 async def test_an_instance_of_a_gpu_is_found_by_its_uuid(

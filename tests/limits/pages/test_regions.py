@@ -69,19 +69,23 @@ def test_a_device_keeps_its_place_and_a_withdrawn_one_may_use_nothing(tmp_path: 
         assert config.limits() == (limit(0, memory=0, cores=0), limit(1), limit(2))
 
 
-def test_more_gpus_than_a_region_holds_are_refused_and_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limits", "cause"),
+    [
+        ([limit(number) for number in range(MAX_DEVICES + 1)], "16 at most"),
+        (
+            [limit(0, memory=5), Limit(GpuUUID("GPU-zero"), Bytes(1), 1, 1)],
+            "'GPU-zero' is not the UUID of a GPU",
+        ),
+    ],
+    ids=["more GPUs than a region holds", "a name that is no GPU"],
+)
+def test_limits_that_cannot_be_written_are_refused_and_change_nothing(
+    tmp_path: Path, limits: list[Limit], cause: str
+) -> None:
     with Config.prepare(tmp_path, NAME, [limit(0)]) as config:
-        with pytest.raises(GpuManagerError, match="16 at most"):
-            config.write([limit(number) for number in range(MAX_DEVICES + 1)])
-
-        assert config.limits() == (limit(0),)
-
-
-def test_a_name_that_is_no_gpu_is_refused_before_anything_changes(tmp_path: Path) -> None:
-    with Config.prepare(tmp_path, NAME, [limit(0)]) as config:
-        wrong = Limit(GpuUUID("GPU-zero"), Bytes(1), 1, 1)
-        with pytest.raises(GpuManagerError, match="'GPU-zero' is not the UUID of a GPU"):
-            config.write([limit(0, memory=5), wrong])
+        with pytest.raises(GpuManagerError, match=cause):
+            config.write(limits)
 
         assert config.limits() == (limit(0),)
 

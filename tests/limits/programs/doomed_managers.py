@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import vcuda_shim._arbiter  # noqa: F401 - once for all forks
 from gpumanager.ids import AllocationID
 from tests.limits.open_door import virtual_manager
 from tests.limits.programs.manager_process import LIMIT

@@ -362,6 +362,9 @@ class World:
     def __init__(self) -> None:
         self.time, self.wakes, self.go = SECOND, 0, threading.Semaphore(0)
         self.slept: list[int] = []
+        self.containers: list[Container] = []
+        self.granted: list[list[bool]] = []
+        """To these, whenever a word has changed."""
         self.asleep = threading.Semaphore(0)
         self.now = ffi.callback("uint64_t(void)", lambda: self.time)
         self.wait = ffi.callback("void(uint32_t *, uint32_t, uint64_t)", self._wait)
@@ -378,6 +381,7 @@ class World:
             self.go.release()
         else:
             self.wakes += 1
+            self.granted.append([one.granted() for one in self.containers])
 
     def look(self, after: int) -> None:
         self.time += after
@@ -398,3 +402,27 @@ def test_in_a_simulation_the_arbiter_waits_by_its_clock() -> None:
     assert eventually(lambda: one.words.of[0].looked_ns == world.time)
     assert all(0 < deadline <= 10 * MS for deadline in world.slept)
     lib.arbiter_stop(arbiter)
+
+
+def test_a_turn_is_taken_back_before_it_is_given_to_another() -> None:
+    world = World()
+    arbiter = start(world.words)
+    one, two = world.containers = [Container(arbiter), Container(arbiter)]
+
+    def given_to(container: Container) -> bool:
+        container.wants()
+        for _ in range(100):
+            if eventually(container.granted, 0.02):
+                return True
+            world.look(5 * MS)
+        return False
+
+    for container in (one, two):
+        container.process()
+    passed = given_to(one), given_to(two)
+    lib.arbiter_stop(arbiter)
+
+    assert passed == (True, True)
+    assert [True, False] in world.granted
+    assert [False, True] in world.granted
+    assert [True, True] not in world.granted

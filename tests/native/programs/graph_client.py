@@ -9,30 +9,8 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-__all__ = [
-    "MIB",
-    "alloc",
-    "capture",
-    "captured",
-    "ctypes",
-    "cu",
-    "device",
-    "done",
-    "free",
-    "graph",
-    "kernel",
-    "kinds",
-    "launch",
-    "memory",
-    "ready",
-    "refused",
-    "run",
-    "shape",
-    "spin",
-    "stream",
-]
-
 MIB = 1 << 20
+INVALID = "CUDA_ERROR_INVALID_VALUE"
 THREAD_LOCAL = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 ONE = [1] * 6
 
@@ -130,3 +108,7 @@ def run(microseconds: int, where: Any = None) -> None:
     """Launch the kernel."""
     params = ((microseconds * 1000,), (ctypes.c_uint64,))
     done(cu.cuLaunchKernel(spin, *ONE, 0, where or stream, params, 0))
+
+
+def sync() -> None:
+    done(cu.cuStreamSynchronize(stream))

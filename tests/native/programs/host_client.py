@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-cuda = ctypes.CDLL("libcuda.so.1")
+from tests.native.programs.virtual_client import cuda
 
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)

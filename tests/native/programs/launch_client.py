@@ -64,19 +64,6 @@ class Part(ctypes.Structure):
     )
 
 
-class KernelNode(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS of the second interface."""
-
-    _fields_ = (
-        ("function", HANDLE),
-        ("shape", U32 * 7),
-        ("parameters", HANDLE),
-        ("extra", HANDLE),
-        ("kernel", HANDLE),
-        ("context", HANDLE),
-    )
-
-
 class Config(ctypes.Structure):
     """CUlaunchConfig."""
 
@@ -161,21 +148,6 @@ def first(graph: Any) -> Any:
     nodes, count = (HANDLE * 1)(), SIZE(1)
     assert driver.cuGraphGetNodes(graph, nodes, ctypes.byref(count)) == SUCCESS
     return HANDLE(nodes[0])
-
-
-def kernel_params(nanoseconds: int) -> Any:
-    """CUDA_KERNEL_NODE_PARAMS of the second interface."""
-    made["longer"] = U64(nanoseconds)
-    made["pointer"] = (HANDLE * 1)(ctypes.addressof(made["longer"]))
-    address = ctypes.addressof(made["pointer"])
-    return KernelNode(made["function"].value, (U32 * 7)(*shape()), address)
-
-
-def any_node(params: Any) -> Any:
-    """CUgraphNodeParams of a kernel."""
-    whole = ctypes.create_string_buffer(256)
-    ctypes.memmove(ctypes.byref(whole, 16), ctypes.byref(params), ctypes.sizeof(params))
-    return whole
 
 
 def replaced(old: Any, graph: Any) -> int:

@@ -185,7 +185,7 @@ class Work:
         return int(driver.cuCtxSetLimit(2, ctypes.c_size_t(size)))
 
 
-def history(seed: int, limit: int, truth: Callable[[], int], turns: int = 150) -> list[object]:
+def history(seed: int, limit: int, truth: Callable[[], int], turns: int = 60) -> list[object]:
     """Do things by chance; what went wrong.
 
     Where a busy machine keeps the manager from measuring in time, an estimate stands, and free

@@ -147,7 +147,7 @@ class Program(LimitedPools):
 
 
 TAKING = ["take", "take_pooled", "load", "map", "run", "enter"]
-LEAST, LONGEST_SECONDS = 30, 60.0
+LEAST, LONGEST_SECONDS = 12, 60.0
 """Granted to each program of a race; a refusal may wait for a measurement."""
 GIVING = ["give", "give_pooled", "give_pooled", "wait", "wait", "keep", "drop", "unmap", "forget"]
 

@@ -1,4 +1,5 @@
-"""Run by sim_box.Client: evaluates one expression per line of stdin, answers in JSON.
+"""Run by sim_box.Client: evaluates one expression per line of stdin, answers in JSON. Or imported,
+for its words.
 
 Lines may come as arguments too, before those of stdin. What a function answers is a result code
 unless it says otherwise.
@@ -188,4 +189,5 @@ def main() -> None:
         sys.stdout.flush()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,20 +1,23 @@
-"""A program with several streams, through NVIDIA's own cuda-bindings: words for tests' scripts.
+"""A program with several streams, through NVIDIA's own cuda-bindings: words for tests.
 
-Work that is queued behind `hold` begins at one moment, however late the host is with queueing it.
+Work that is queued behind `hold` begins at one moment: when `since` is asked how long it took.
 """
 
 import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from tests.native.programs.graph_client import cu, done, run, spin
+from cuda.bindings import driver as cu
+
+from tests.native.programs.graph_client import done, spin
 
 MS = 1_000_000
-HOLD_MS = 500
 SM_FULL = 1024
 """Threads of a block that fills an SM of the test's GPU."""
 
 holder = done(cu.cuStreamCreate(1))
+page = int(done(cu.cuMemHostAlloc(4096, 0)))
+gate = (ctypes.c_uint32 * 1024).from_address(page)
 
 
 def new(flags: int = 1) -> Any:
@@ -36,8 +39,9 @@ def mark(stream: Any) -> Any:
 
 
 def hold(streams: Sequence[Any]) -> Any:
-    """All these streams wait for one moment, far enough ahead; its event."""
-    busy(holder, HOLD_MS)
+    """All these streams wait for one moment; its event."""
+    gate[0] = 0
+    done(cu.cuStreamWaitValue32(holder, page, 1, 0))
     event = mark(holder)
     for stream in streams:
         done(cu.cuStreamWaitEvent(stream, event, 0))
@@ -46,6 +50,7 @@ def hold(streams: Sequence[Any]) -> Any:
 
 def since(begin: Any, *ends: Any) -> list[float]:
     """Milliseconds from one event to others, once they have happened."""
+    gate[0] = 1
     done(cu.cuCtxSynchronize())
     return [round(done(cu.cuEventElapsedTime(begin, end)), 4) for end in ends]
 
@@ -56,18 +61,3 @@ def reserve(megabytes: int) -> Any:
 
 def host(megabytes: int) -> Any:
     return done(cu.cuMemHostAlloc(megabytes * 1_000_000, 0))
-
-
-__all__ = [
-    "HOLD_MS",
-    "busy",
-    "cu",
-    "done",
-    "hold",
-    "host",
-    "mark",
-    "new",
-    "reserve",
-    "run",
-    "since",
-]

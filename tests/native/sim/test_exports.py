@@ -1,7 +1,8 @@
 """What the simulated libraries export, and what they answer before a device is there."""
 
-import ctypes
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,14 +34,6 @@ FACTS = [
     ("cuMemcpyHtoD", 7000, 2, "cuMemcpyHtoD_v2_ptds"),
     ("cuStreamSynchronize", 7000, 3, "cuStreamSynchronize_ptsz"),
 ]
-
-NVML_VERSION = """
-import ctypes
-nvml = ctypes.CDLL("libnvidia-ml.so.1")
-name = ctypes.create_string_buffer(80)
-assert (nvml.nvmlInit_v2(), nvml.nvmlSystemGetDriverVersion(name, 80)) == (0, 0)
-print(name.value.decode())
-"""
 
 ASK = """
 import ctypes, json, sys
@@ -87,8 +80,6 @@ def dynamic_tags(path: Path) -> dict[str, object]:
 def ask(
     box: SimBox, questions: list[tuple[str, int, int]], names: list[str]
 ) -> tuple[list[list[int | None]], dict[str, int]]:
-    import sys
-
     words = [sys.executable, "-c", ASK, json.dumps(questions), json.dumps(names)]
     answers, addresses = json.loads(box.succeed(words))
     return answers, addresses
@@ -109,11 +100,6 @@ def test_the_older_release_lacks_what_newer_versions_of_cuda_added() -> None:
     assert exported(CUDA_13) - exported(CUDA) == added
     assert {"cuEventElapsedTime_v2", "cuMemGetDefaultMemPool", "cuMemcpyBatchAsync_v2_ptsz"} < added
     assert exported(NVML) == exported(NVML_13)
-
-
-def test_a_release_calls_itself_by_the_name_of_its_file() -> None:
-    with sim_box(machine(cuda_version=13040)) as newer:
-        assert newer.python(NVML_VERSION) == "615.71.09\n"
 
 
 def test_no_two_functions_of_libcuda_share_an_address() -> None:
@@ -209,13 +195,8 @@ def test_only_cu_init_makes_the_driver_work(box: SimBox) -> None:
     before = client("[cuda.cuDeviceGetCount(None), alloc(4096), cuda.cuCtxSynchronize()]")
 
     assert before == [3, 3, 3]
-    assert client("[cuda.cuInit(1), cuda.cuInit(0), alloc(4096), init(), alloc(4096)]") == [
-        1,
-        0,
-        201,
-        0,
-        0,
-    ]
+    codes = client("[cuda.cuInit(1), cuda.cuInit(0), alloc(4096), init(), alloc(4096)]")
+    assert codes == [1, 0, 201, 0, 0]
 
 
 def test_export_tables_are_refused_with_null(box: SimBox) -> None:
@@ -232,11 +213,7 @@ def test_export_tables_are_refused_with_null(box: SimBox) -> None:
 def test_what_is_not_simulated_says_so_and_its_own_function_works(box: SimBox) -> None:
     client = box.client()
 
-    assert client("[init(), cuda.cuTexRefCreate(), cuda.cuDeviceGetLuid()]") == [
-        0,
-        801,
-        801,
-    ]
+    assert client("[init(), cuda.cuTexRefCreate(), cuda.cuDeviceGetLuid()]") == [0, 801, 801]
     assert client(
         "(lambda v: [cuda.cuSimulatorOnlyFunction(ctypes.byref(v)), v.value])(ctypes.c_int(20))"
     ) == [0, 41]
@@ -256,4 +233,6 @@ def test_a_control_node_that_is_not_ours_counts_as_none(box: SimBox, tmp_path: P
 
 
 def test_the_libraries_load_without_any_environment() -> None:
-    assert ctypes.CDLL(str(CUDA)).cuInit(1) == 1
+    script = f"import ctypes, sys; sys.exit(ctypes.CDLL({str(CUDA)!r}).cuInit(1))"
+
+    assert subprocess.run([sys.executable, "-c", script], env={}, check=False).returncode == 1

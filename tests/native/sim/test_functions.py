@@ -1,17 +1,18 @@
 """What the simulated driver says of a function, and which launches of it it takes."""
 
-import json
+import ctypes
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
-import pytest
+from tests.native.programs.sim_client import cuda, init
 
-from tests.native.sim_box import SimBox
-
+MACHINE = {"cuda_version": 12050}
 MAX_THREADS, SHARED, CONSTANTS, LOCAL, REGISTERS, DYNAMIC, CARVEOUT = 0, 1, 2, 3, 4, 8, 9
+TOLD = (MAX_THREADS, SHARED, CONSTANTS, LOCAL, REGISTERS, DYNAMIC)
 PROGBITS, SYMTAB, STRTAB, NOBITS = 1, 2, 3, 8
 HEADER, SECTION = 64, 64
+
+assert init() == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,108 +67,73 @@ def cubin(*, registers: int, info: bytes = b"", module_info: bytes = b"") -> byt
     )
 
 
-PRELUDE = """
-import ctypes, json, sys
-from pathlib import Path
-cuda = ctypes.CDLL("libcuda.so.1")
-context, module, function = (ctypes.c_void_p() for _ in range(3))
-assert cuda.cuInit(0) == cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
-assert cuda.cuModuleLoadData(ctypes.byref(module), Path("{image}").read_bytes()) == 0
-assert cuda.cuModuleGetFunction(ctypes.byref(function), module, b"{name}") == 0
-def attribute(number):
-    value = ctypes.c_int()
-    assert cuda.cuFuncGetAttribute(ctypes.byref(value), number, function) == 0
-    return value.value
-def launch(*shape, shared=0):
-    return cuda.cuLaunchKernel(function, *map(ctypes.c_uint, shape), shared, None, None, None)
-print(json.dumps({expression}))
-"""
+def function(image: bytes, name: str = "first") -> ctypes.c_void_p:
+    module, found = ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cuModuleLoadData(ctypes.byref(module), image) == 0
+    assert cuda.cuModuleGetFunction(ctypes.byref(found), module, name.encode()) == 0
+    return found
 
 
-def ask(
-    box: SimBox, tmp_path: Path, image: bytes, expression: str, *, name: str = "first"
-) -> object:
-    path = tmp_path / "image"
-    path.write_bytes(image)
-    script = PRELUDE.replace("{image}", str(path)).replace("{name}", name)
-    return json.loads(box.python(script.replace("{expression}", expression)))
+def attributes(of: ctypes.c_void_p, *numbers: int) -> list[int]:
+    values = [ctypes.c_int() for _ in numbers]
+    for number, value in zip(numbers, values, strict=True):
+        assert cuda.cuFuncGetAttribute(ctypes.byref(value), number, of) == 0
+    return [value.value for value in values]
 
 
-ATTRIBUTES = (
-    f"[attribute(n) for n in {[MAX_THREADS, SHARED, CONSTANTS, LOCAL, REGISTERS, DYNAMIC]}]"
-)
-
-
-def test_a_function_says_what_its_cubin_says(box: SimBox, tmp_path: Path) -> None:
+def test_a_function_says_what_its_cubin_says() -> None:
     image = cubin(
         registers=57,
         info=struct.pack("<BBH", 3, 0x19, 0x160) + entry(0x05, 128, 2, 1),
         module_info=entry(0x11, 1, 4000) + entry(0x12, 1, 4008) + entry(0x12, 9, 70_000),
     )
 
-    assert ask(box, tmp_path, image, ATTRIBUTES) == [256, 400, 80, 4008, 57, 49152 - 400]
+    assert attributes(function(image), *TOLD) == [256, 400, 80, 4008, 57, 49152 - 400]
 
 
-def test_registers_may_stand_in_the_table_and_bound_the_threads_of_a_block(
-    box: SimBox, tmp_path: Path
-) -> None:
-    image = cubin(registers=0, module_info=entry(0x2F, 1, 128))
+def test_registers_may_stand_in_the_table_and_bound_the_threads_of_a_block() -> None:
+    found = function(cubin(registers=0, module_info=entry(0x2F, 1, 128)))
 
-    assert ask(box, tmp_path, image, ATTRIBUTES) == [512, 400, 80, 0, 128, 49152 - 400]
+    assert attributes(found, *TOLD) == [512, 400, 80, 0, 128, 49152 - 400]
 
 
-@pytest.mark.parametrize(
-    ("image", "name"), [(b"x", "first"), (cubin(registers=57), "other"), (b"\x7fEL", "first")]
-)
-def test_of_any_other_code_plausible_figures_are_told(
-    box: SimBox, tmp_path: Path, image: bytes, name: str
-) -> None:
-    assert ask(box, tmp_path, image, ATTRIBUTES, name=name) == [1024, 0, 0, 0, 32, 49152]
+def test_of_any_other_code_plausible_figures_are_told() -> None:
+    for image, name in ((b"x", "first"), (cubin(registers=57), "other"), (b"\x7fEL", "first")):
+        assert attributes(function(image, name), *TOLD) == [1024, 0, 0, 0, 32, 49152]
 
 
-def test_attributes_that_can_be_set_are_kept(box: SimBox, tmp_path: Path) -> None:
-    setting = f"cuda.cuFuncSetAttribute(function, {DYNAMIC}, 65536)"
-    carving = f"cuda.cuFuncSetAttribute(function, {CARVEOUT}, 50)"
-
-    both = f"attribute({DYNAMIC}), attribute({CARVEOUT})"
-
-    answers = ask(box, tmp_path, cubin(registers=16), f"[{both}, {setting}, {carving}, {both}]")
-
-    assert answers == [49152 - 400, -1, 0, 0, 65536, 50]
+def test_attributes_that_can_be_set_are_kept() -> None:
+    found = function(cubin(registers=16))
+    assert attributes(found, DYNAMIC, CARVEOUT) == [49152 - 400, -1]
+    assert cuda.cuFuncSetAttribute(found, DYNAMIC, 65536) == 0
+    assert cuda.cuFuncSetAttribute(found, CARVEOUT, 50) == 0
+    assert attributes(found, DYNAMIC, CARVEOUT) == [65536, 50]
 
 
-@pytest.mark.parametrize(
-    ("shape", "shared", "answer"),
-    [
-        ((2**31 - 1, 65535, 65535, 1, 1, 1), 0, 0),
-        ((2**31, 1, 1, 1, 1, 1), 0, 1),
-        ((1, 65536, 1, 1, 1, 1), 0, 1),
-        ((1, 1, 65536, 1, 1, 1), 0, 1),
-        ((1, 0, 1, 1, 1, 1), 0, 1),
-        ((1, 1, 1, 8, 1, 64), 0, 0),
-        ((1, 1, 1, 1, 1, 65), 0, 1),  # no more than 64 threads deep
-        ((1, 1, 1, 1025, 1, 1), 0, 1),  # more than any block may have
-        ((1, 1, 1, 513, 1, 1), 0, 701),  # more than there are registers for
-        ((1, 1, 1, 512, 1, 1), 49152 - 400, 0),
-        ((1, 1, 1, 512, 1, 1), 49152 - 399, 1),
-    ],
-)
-def test_a_launch_beyond_the_documented_limits_is_refused(
-    box: SimBox, tmp_path: Path, shape: tuple[int, ...], shared: int, answer: int
-) -> None:
-    expression = f"launch(*{shape}, shared={shared})"
-
-    assert ask(box, tmp_path, cubin(registers=128), expression) == answer
+def test_a_launch_beyond_the_documented_limits_is_refused() -> None:
+    found, most = function(cubin(registers=128)), 2**31 - 1
+    for grid, block, shared, answer in (
+        ((most, 65535, 65535), (1, 1, 1), 0, 0),
+        ((most + 1, 1, 1), (1, 1, 1), 0, 1),
+        ((1, 65536, 1), (1, 1, 1), 0, 1),
+        ((1, 1, 65536), (1, 1, 1), 0, 1),
+        ((1, 0, 1), (1, 1, 1), 0, 1),
+        ((1, 1, 1), (8, 1, 64), 0, 0),
+        ((1, 1, 1), (0, 1, 1), 0, 1),
+        ((1, 1, 1), (1, 1, 65), 0, 1),  # no more than 64 threads deep
+        ((1, 1, 1), (1025, 1, 1), 0, 1),  # more than any block may have
+        ((1, 1, 1), (32, 32, 2), 0, 1),
+        ((1, 1, 1), (513, 1, 1), 0, 701),  # more than there are registers for
+        ((1, 1, 1), (512, 1, 1), 49152 - 400, 0),
+        ((1, 1, 1), (512, 1, 1), 49152 - 399, 1),
+    ):
+        shape = [ctypes.c_uint(extent) for extent in (*grid, *block)]
+        assert cuda.cuLaunchKernel(found, *shape, shared, None, None, None) == answer, (grid, block)
 
 
-def test_hints_about_caches_and_marks_for_a_profiler_are_taken(box: SimBox, tmp_path: Path) -> None:
-    answers = ask(
-        box,
-        tmp_path,
-        b"text",
-        "[cuda.cuFuncSetCacheConfig(function, 1), cuda.cuKernelSetCacheConfig(function, 1, 0),"
-        " cuda.cuKernelSetCacheConfig(function, 1, 7), cuda.cuProfilerStart(),"
-        " cuda.cuProfilerStop()]",
-    )
+def test_hints_about_caches_and_marks_for_a_profiler_are_taken() -> None:
+    found = function(b"text")
 
-    assert answers == [0, 0, 101, 0, 0]
+    assert cuda.cuFuncSetCacheConfig(found, 1) == 0
+    assert [cuda.cuKernelSetCacheConfig(found, 1, device) for device in (0, 7)] == [0, 101]
+    assert [cuda.cuProfilerStart(), cuda.cuProfilerStop()] == [0, 0]

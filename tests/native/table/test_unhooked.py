@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from driver_libraries import lay_out
 
+from tests.native.shim_container import build_cuda_shim
 from vcuda_shim import SHIM_CUDA, SIMULATED_DRIVER
-from vcuda_shim.build import Target, build_shims_for, compiler
 
 VARIABLE = "VCUDA_UNHOOKED"
 ASKED = ("cuMemAlloc", "cuMemAllocAsync", "cuMemFree", "cuLaunchKernel", "cuInit")
@@ -30,13 +30,12 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated driver behind a shim built for tests."""
     folder = tmp_path_factory.mktemp("unhooked")
     define = f'-D{VARIABLE}="{VARIABLE}"'
-    (folder / "work").mkdir()
-    build_shims_for(Target("shim", (*compiler(), define)), folder, folder / "work")
+    shim = build_cuda_shim(folder, define)
     (cuda,) = SIMULATED_DRIVER.glob("libcuda.so.*")
     (nvml,) = SIMULATED_DRIVER.glob("libnvidia-ml.so.*")
     directory = lay_out(folder / "driver", cuda, nvml)
     (directory / "libcuda.so.1").unlink()
-    (directory / "libcuda.so.1").symlink_to(folder / "lib" / "shim" / "libcuda.so.1")
+    (directory / "libcuda.so.1").symlink_to(shim)
     return directory
 
 

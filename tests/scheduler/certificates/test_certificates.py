@@ -22,17 +22,13 @@ from tests.scheduler.certificates.certificate_world import (
     NAMES,
     SECRET_KEY,
     Cluster,
-    Replica,
-    authorities_of,
     believes,
     put,
-    serial,
 )
 
 pytest_plugins = ["tests.scheduler.certificates.certificate_fixtures"]
 
 YEAR = timedelta(days=365)
-MINUTES = timedelta(minutes=10)
 
 
 async def test_the_first_look_makes_a_certificate_and_tells_every_webhook_whom_to_believe(
@@ -62,34 +58,6 @@ async def test_a_restart_serves_what_was_served_before(cluster: Cluster) -> None
         before = await first.shown()
     async with cluster.replica() as second:
         assert await second.shown() == before
-
-
-async def test_whoever_connects_over_two_years_of_rotation_always_believes_what_it_sees(
-    cluster: Cluster,
-) -> None:
-    """Two replicas look at different times; the API server knows a bundle a minute late."""
-    serials, authorities = set[int](), set[bytes]()
-    async with cluster.replica() as one, cluster.replica() as other:
-        late = cluster.bundles()
-        for turn in range(30):
-            cluster.clock.move(days=25)
-            for pause in (timedelta(), MINUTES, MINUTES):
-                cluster.clock.move(seconds=pause.total_seconds())
-                for replica in (one, other)[:: 1 if turn % 2 else -1]:
-                    await replica.keeper.refresh()
-                    await check(cluster, (one, other), late)
-                late = cluster.bundles()
-            serials.add(serial(await one.shown()))
-            authorities.update(authorities_of(late[0]))
-    assert len(serials) > 8
-    assert len(authorities) > 2
-
-
-async def check(cluster: Cluster, replicas: tuple[Replica, ...], late: list[bytes]) -> None:
-    for replica in replicas:
-        shown = await replica.shown()
-        for bundle in {*late, *cluster.bundles()}:
-            assert believes(bundle, shown, cluster.clock())
 
 
 async def test_without_a_configuration_there_is_a_certificate_and_one_warning(
@@ -183,20 +151,6 @@ async def test_without_an_api_server_and_a_certificate_nothing_can_be_served(
     with pytest.raises(CertificateTrouble):
         keeper.context()
     await cluster.server.start()
-
-
-async def test_files_that_change_are_served_to_who_connects_next_and_others_stay(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    authority = make_authority(cluster.clock(), YEAR)
-    first, second = (issue(authority, NAMES, cluster.clock(), YEAR) for _ in range(2))
-    async with cluster.replica(put(tmp_path, first)) as replica:
-        assert await replica.shown() == first.certificate
-
-        put(tmp_path, second)
-        await replica.keeper.refresh()
-
-        assert await replica.shown() == second.certificate
 
 
 async def test_files_that_do_not_go_together_yet_change_nothing(

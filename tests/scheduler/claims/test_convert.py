@@ -283,20 +283,6 @@ def test_annotations_become_parameters_and_wishes_become_selectors() -> None:
     assert after["metadata"]["annotations"]["other"] == "kept"
 
 
-def test_what_an_earlier_scheduler_wrote_on_a_copied_pod_is_gone() -> None:
-    stale = {"tencent.com/predicate-gpu-idx-0": "3", "mine": "kept"}
-
-    after = changed(pod(annotations=stale))
-
-    assert set(after["metadata"]["annotations"]) == {"mine", ANNOTATION_CLAIM}
-
-
-def test_a_share_without_memory_gets_what_the_policy_gives() -> None:
-    (request,) = requests(template_of(changed(pod(container(30, None)))))
-
-    assert request["exactly"]["capacity"]["requests"]["memory"] == "1024Mi"
-
-
 def test_what_could_never_run_is_refused_here_since_nobody_sees_it_later() -> None:
     decision = decided(pod(container(150, 8), annotations={"tencent.com/vcuda-policy": "x"}))
 

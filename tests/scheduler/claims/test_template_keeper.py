@@ -1,7 +1,6 @@
 """Templates are there for the pods that name them, and for no others; quotas still count."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
 import pytest
@@ -13,19 +12,13 @@ from gpumanager.scheduler.claims.template import ClaimShape, RequestShape
 from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.in_memory import ManualClock
-from tests.kube.kube_clients import client_of, close_clients
+from tests.kube.kube_clients import client_of
+from tests.waiting import until
+
+pytest_plugins = ["tests.scheduler.extender_fixtures"]
 
 SHAPE = ClaimShape((RequestShape("main", 30, 8),))
 OTHER = ClaimShape((RequestShape("main", 60, 8),))
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[SimulatedApiServer]:
-    simulated = SimulatedApiServer()
-    await simulated.start()
-    yield simulated
-    await close_clients()
-    await simulated.stop()
 
 
 class Kept:
@@ -58,12 +51,6 @@ def with_claim(name: str, shape: ClaimShape = SHAPE, text: str = "") -> dict[str
         },
         "spec": {},
     }
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not true():  # noqa: ASYNC110 - the keeper makes it true
-            await asyncio.sleep(0.01)
 
 
 async def test_a_template_is_made_once_for_all_pods_that_ask_alike(api: SimulatedApiServer) -> None:
@@ -114,21 +101,6 @@ async def test_the_next_pod_of_a_name_gets_its_own_template_though_nobody_told_o
 
         await until(lambda: OTHER.name in kept.names())
         assert [one.shape for one in kept.keeper.users()] == [OTHER]
-
-
-async def test_after_a_thousand_rollouts_there_are_as_many_as_pods_need(
-    api: SimulatedApiServer,
-) -> None:
-    async with Kept(api) as kept:
-        for number in range(1000):
-            shape = ClaimShape((RequestShape("main", number % 99 + 1, 8),))
-            await api.create("pods", with_claim(f"p{number}", shape))
-            if number:
-                await api.remove(Key("pods", "default", f"p{number - 1}"))
-            kept.clock.now += 1.0
-        await until(lambda: len(list(kept.keeper.users())) == 1)
-        kept.clock.now += 1000.0
-        await until(lambda: kept.names() == [ClaimShape((RequestShape("main", 10, 8),)).name])
 
 
 @pytest.mark.parametrize("text", ["nonsense", OTHER.text])

@@ -67,17 +67,6 @@ async def test_a_pod_that_is_bound_is_told_its_gpus_and_how_its_node_compared(
     assert max(map(len, shown.splitlines())) <= 80
 
 
-async def test_a_policy_that_does_not_exist_is_the_reason_on_every_node(
-    served: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await filtered(served, "p", 30, policy="binpak")
-
-    assert await explain(served, "default/p") == 0
-
-    said = " ".join(capsys.readouterr().out.split())
-    assert "annotation tencent.com/vcuda-policy: 'binpak' is not a policy" in said
-
-
 async def test_a_pod_that_nobody_asked_about_is_not_known(
     served: Served, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from gpumanager.sim.cluster.objects import Key
 from gpumanager.sim.cluster.server import SimulatedApiServer
 from tests.kube.kube_clients import client_of
 from tests.scheduler.scheduler_world import node_object, pod_object
-from tests.scheduler.served_extender import serving
+from tests.scheduler.served_extender import Served, serving
 from tests.waiting import until
 
 pytest_plugins = ["tests.scheduler.extender_fixtures"]
@@ -40,12 +40,20 @@ async def test_the_standby_answers_all_but_bind_and_takes_over(api: SimulatedApi
             assert (await second.post("/scheduler/filter", names))["NodeNames"] == ["a"]
             assert "does not lead" in await second.bind(pod, "a")
             assert await second.get("/readyz") == (200, "ready, standing by\n")
+            kept = [await keeps_the_connection(one, names) for one in (first, second)]
+            assert kept == [True, False]
             assert await first.bind(pod, "a") == ""
 
             await leaving.aclose()
             await until(lambda: second.extender.election.leads and not second.extender.missing)
             another = await second.make("pods", pod_object("q", (200, 0)))
             assert "Insufficient" in await second.bind(another, "a")
+
+
+async def keeps_the_connection(one: Served, asked: Any) -> bool:
+    """A Service leads new connections to the leader; old ones stay with whom they have."""
+    async with one.session.post("/scheduler/filter", json=asked) as answer:
+        return answer.headers.get("Connection") != "close"
 
 
 async def test_who_reads_the_pods_once_more_answers_and_binds_afterwards(
@@ -63,21 +71,6 @@ async def test_who_reads_the_pods_once_more_answers_and_binds_afterwards(
         assert not done
         one.extender.pods.synced.set()
         assert await binding == ""
-
-
-async def test_who_does_not_lead_keeps_no_connection(api: SimulatedApiServer) -> None:
-    """A Service leads new connections to the leader; old ones stay with whom they have."""
-    await api.create("nodes", node_object("a"))
-    async with AsyncExitStack() as leaving:
-        first = await leaving.enter_async_context(serving(api, election=elected(api, "first")))
-        await until(lambda: first.extender.election.leads and not first.extender.missing)
-        second = await leaving.enter_async_context(serving(api, election=elected(api, "second")))
-        asked = {"Pod": await first.make("pods", pod_object("p", (30, 4))), "NodeNames": ["a"]}
-
-        async with second.session.post("/scheduler/filter", json=asked) as answer:
-            assert answer.headers.get("Connection") == "close"
-        async with first.session.post("/scheduler/filter", json=asked) as answer:
-            assert "Connection" not in answer.headers
 
 
 async def test_the_pod_s_label_says_who_leads(

@@ -23,7 +23,7 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")
     path, key = folder / "tls.crt", folder / "tls.key"
-    made = f"req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name}"
+    made = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN={name}"
     names = ["-addext", "subjectAltName=IP:127.0.0.1"]
     places = ["-keyout", str(key), "-out", str(path)]
     subprocess.run(["openssl", *made.split(), *names, *places], check=True, capture_output=True)

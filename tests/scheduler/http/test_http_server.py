@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from gpumanager.scheduler.http.server import Bounds, Routes
+from gpumanager.scheduler.http.server import Routes
 from tests.scheduler.http.served import Served, serving
-from tests.waiting import until
 
 
 async def echo(_request: web.BaseRequest, body: bytes) -> web.Response:
@@ -54,20 +53,6 @@ async def test_a_body_in_chunks_is_taken(served: Served) -> None:
     words = b"POST /echo HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n\r\n3\r\none\r\n0\r\n\r\n"
 
     assert (await served.say(words)).endswith(b"\r\n\r\none")
-
-
-async def test_all_bodies_together_are_bounded(served: Served) -> None:
-    async with serving(ROUTES, Bounds(bodies=1000)) as small:
-        reader, writer = await small.open()
-        writer.write(post(b"x" * 800)[:-1])
-        await until(lambda: small.server.reading == 800)
-
-        assert (await small.post("/echo", b"y" * 300))[0] == 503
-
-        writer.write(b"x")
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-        assert (await small.post("/echo", b"y" * 900))[0] == 200
-        writer.transport.abort()
 
 
 async def test_who_waits_to_be_asked_for_the_body_is_asked(served: Served) -> None:

@@ -59,6 +59,7 @@ def test_a_claim_is_one_line_with_all_its_pods_and_counted_once() -> None:
             for one in _node(node, "")["containers"]] == [
         ("train, eval", 40, [0], "budget"), ("big", 100, [1], "whole"),
     ]  # fmt: skip
+    assert _node(node, "")["containers_left_out"] == 0
     line = line_of(node)
     assert line.pods == 3
     assert "team/budget" in line.text

@@ -1,7 +1,7 @@
 """How many GPUs a namespace may use."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -11,6 +11,7 @@ from gpumanager.scheduler.quota.limits import (
     NamespaceQuota,
     NodeClass,
     NodeClasses,
+    Quotas,
     QuotaUnreadable,
     read_config_map,
     read_quotas,
@@ -24,109 +25,100 @@ A100 = NodeClass(frozenset({"A100", "NVIDIA-A100-SXM4-80GB"}), "private")
 QUOTAS = read_quotas('{"research": {"quota": {"M40": 2, "A100": 1}, "pool": ["public"]}}')
 
 
-def used(cores: int, node: NodeClass = M40, namespace: str = "research") -> Usage:
-    usage = Usage()
-    count(usage, namespace, node, cores)
-    return usage
+T4 = NodeClass(frozenset({"T4"}), "public")
+EMPTY = read_quotas('{"research": {"quota": {}}}')
+POOL = read_quotas('{"research": {"pool": ["private"]}}')
+BOTH = read_quotas('{"research": {"quota": {"A100": 4, "NVIDIA-A100-SXM4-80GB": 1}}}')
+OPEN = {"research": NamespaceQuota({"A100": 1})}
+MANY = {"research": NamespaceQuota({f"M{number}": 1 for number in range(1000)})}
+EXCEEDED = Unfit(
+    "node(s) exceeded the GPU quota of namespace research "
+    "(requested: M40=0.4, used: M40=1.7, limited: M40=2)",
+    "it has M40",
+    final=True,
+)
+MODEL = Unfit(
+    "node(s) didn't have a GPU model that namespace research may use (A100, M40)",
+    "it has T4",
+    final=True,
+)
+OTHER_POOL = Unfit(
+    "node(s) didn't match the GPU pools of namespace research (public)",
+    "its pool is 'private'",
+    final=True,
+)
 
 
-def test_a_namespace_may_use_as_many_gpus_of_a_model_as_it_has() -> None:
-    assert admits(QUOTAS, "research", 200, M40, Usage()) is None
-    assert admits(QUOTAS, "research", 30, M40, used(170)) is None
+class Asked(NamedTuple):
+    """A pod of the namespace research, and the cores that others use there already."""
 
-
-def test_a_namespace_that_would_use_more_is_told_how_much_it_has() -> None:
-    found = admits(QUOTAS, "research", 40, M40, used(170))
-
-    assert found == Unfit(
-        "node(s) exceeded the GPU quota of namespace research "
-        "(requested: M40=0.4, used: M40=1.7, limited: M40=2)",
-        "it has M40",
-        final=True,
-    )
-
-
-def test_what_other_namespaces_use_does_not_count() -> None:
-    assert admits(QUOTAS, "research", 200, M40, used(800, namespace="other")) is None
-
-
-def test_a_namespace_that_is_not_named_has_no_limit() -> None:
-    assert admits(QUOTAS, "other", 1600, A100, used(1600, A100, "other")) is None
-
-
-def test_a_model_that_is_not_named_may_not_be_used() -> None:
-    found = admits(QUOTAS, "research", 30, NodeClass(frozenset({"T4"}), "public"), Usage())
-
-    assert found == Unfit(
-        "node(s) didn't have a GPU model that namespace research may use (A100, M40)",
-        "it has T4",
-        final=True,
-    )
-
-
-def test_a_node_of_another_pool_may_not_be_used() -> None:
-    found = admits(QUOTAS, "research", 30, A100, Usage())
-
-    assert found == Unfit(
-        "node(s) didn't match the GPU pools of namespace research (public)",
-        "its pool is 'private'",
-        final=True,
-    )
-
-
-def test_of_many_models_a_refusal_names_a_few() -> None:
-    quotas = {"n": NamespaceQuota({f"M{number}": 1 for number in range(1000)})}
-
-    found = admits(quotas, "n", 30, A100, Usage())
-
-    assert found is not None
-    assert found.phrase.endswith("(M0, M1, M10, M100, M101, …)")
+    cores: int
+    node: NodeClass = M40
+    quotas: Quotas = QUOTAS
+    used: int = 0
+    of: str = "research"
 
 
 @pytest.mark.parametrize(
-    ("cores", "words"),
-    [(0, ""), (30, ""), (200, ""), (300, "quota of namespace research is A100=1, M40=2, and")],
+    ("asked", "why"),
+    [
+        pytest.param(Asked(200), None, id="as many GPUs of a model as it has"),
+        pytest.param(Asked(30, used=170), None, id="the last share of what it has"),
+        pytest.param(Asked(40, used=170), EXCEEDED, id="one that would use more is told how much"),
+        pytest.param(Asked(200, used=800, of="other"), None, id="others do not count"),
+        pytest.param(Asked(30, T4), MODEL, id="a model that is not named may not be used"),
+        pytest.param(Asked(30, A100), OTHER_POOL, id="nor a node of another pool"),
+        pytest.param(Asked(100, A100, OPEN), None, id="without pools every node may be used"),
+        pytest.param(Asked(1600, A100, POOL), None, id="without a quota only pools count"),
+        pytest.param(Asked(0, M40, EMPTY), None, id="an empty quota lets in pods without GPUs"),
+        pytest.param(Asked(100, A100, BOTH), None, id="a node goes by every name of its GPUs"),
+    ],
+)
+def test_a_namespace_may_use_what_its_quota_says(asked: Asked, why: Unfit | None) -> None:
+    usage = Usage()
+    count(usage, asked.of, asked.node, asked.used)
+
+    assert admits(asked.quotas, "research", asked.cores, asked.node, usage) == why
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        pytest.param(Asked(1, M40, EMPTY), "may use (none)", id="an empty quota"),
+        pytest.param(Asked(30, M40, POOL), "GPU pools", id="another pool without a quota"),
+        pytest.param(Asked(200, A100, BOTH), "limited: NVIDIA-A100", id="the smaller of two names"),
+        pytest.param(Asked(30, A100, MANY), "(M0, M1, M10, M100, M101, …)", id="many models"),
+    ],
+)
+def test_a_refusal_says_what_it_may_use(asked: Asked, words: str) -> None:
+    found = admits(asked.quotas, "research", asked.cores, asked.node, Usage())
+
+    assert found is not None
+    assert words in found.phrase
+
+
+def test_a_namespace_that_is_not_named_has_no_limit() -> None:
+    assert admits(QUOTAS, "other", 1600, A100, Usage({("other", "A100"): 1600})) is None
+    assert why_never_fits(QUOTAS, "other", 6400) == ""
+
+
+@pytest.mark.parametrize(
+    ("cores", "quotas", "words"),
+    [
+        (0, QUOTAS, None),
+        (30, QUOTAS, None),
+        (200, QUOTAS, None),
+        (300, QUOTAS, "quota of namespace research is A100=1, M40=2, and this pod asks for 3"),
+        (6400, POOL, None),
+        (1, EMPTY, "is no GPU, and"),
+    ],
 )
 def test_a_pod_that_asks_for_more_than_any_model_has_could_never_come_in(
-    cores: int, words: str
+    cores: int, quotas: Quotas, words: str | None
 ) -> None:
-    found = why_never_fits(QUOTAS, "research", cores)
+    found = why_never_fits(quotas, "research", cores)
 
-    assert words in found
-    assert bool(words) == bool(found)
-    assert why_never_fits(QUOTAS, "other", cores) == ""
-
-
-def test_a_namespace_with_pools_alone_may_have_any_number() -> None:
-    assert why_never_fits(read_quotas('{"n": {"pool": ["a"]}}'), "n", 6400) == ""
-    assert why_never_fits(read_quotas('{"n": {"quota": {}}}'), "n", 1) != ""
-
-
-def test_without_pools_every_node_may_be_used() -> None:
-    quotas = {"research": NamespaceQuota({"A100": 1})}
-
-    assert admits(quotas, "research", 100, A100, Usage()) is None
-
-
-def test_without_a_quota_only_the_pools_count() -> None:
-    quotas = read_quotas('{"research": {"pool": ["private"]}}')
-
-    assert admits(quotas, "research", 1600, A100, Usage()) is None
-    assert admits(quotas, "research", 30, M40, Usage()) is not None
-
-
-def test_an_empty_quota_lets_nothing_in_but_pods_without_gpus() -> None:
-    quotas = read_quotas('{"research": {"quota": {}}}')
-
-    assert admits(quotas, "research", 1, M40, Usage()) is not None
-    assert admits(quotas, "research", 0, M40, Usage()) is None
-
-
-def test_a_node_goes_by_every_name_of_its_gpus() -> None:
-    quotas = read_quotas('{"n": {"quota": {"A100": 4, "NVIDIA-A100-SXM4-80GB": 1}}}')
-
-    assert admits(quotas, "n", 100, A100, Usage()) is None
-    assert admits(quotas, "n", 200, A100, Usage()) is not None
+    assert found == "" if words is None else words in found
 
 
 def test_a_node_is_known_by_the_originals_labels_and_ours() -> None:

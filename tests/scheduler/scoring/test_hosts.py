@@ -1,61 +1,13 @@
 """CPU and memory of nodes: counted as Kubernetes does, kept as sums."""
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumanager.ids import PodUID
-from gpumanager.kube.pod import node_resources
 from gpumanager.scheduler.node import read_node
 from gpumanager.scheduler.scoring.pod_shape import BOUNDLESS, NO_RESOURCES, HostResources
 from gpumanager.scheduler.state import ClusterState
 from tests.scheduler.scheduler_world import node_object, pod
-
-
-def asks(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:
-    said = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount}
-    return {"name": "c", "resources": {"requests": said}, **more}
-
-
-SIDECAR = {"restartPolicy": "Always"}
-
-SPECS: tuple[tuple[dict[str, Any], HostResources], ...] = (
-    ({"containers": [asks("500m", "1Gi"), asks("2", "512Mi")]}, HostResources(2500, 1536)),
-    ({"containers": [asks("1")], "initContainers": [asks("4")]}, HostResources(4000, 0)),
-    (
-        {"containers": [asks("1")], "initContainers": [asks("1", **SIDECAR), asks("4")]},
-        HostResources(5000, 0),
-    ),
-    (
-        {"containers": [asks("1")], "initContainers": [asks("4"), asks("1", **SIDECAR)]},
-        HostResources(4000, 0),
-    ),
-    ({"containers": [asks("4")], "initContainers": [asks("1", **SIDECAR)]}, HostResources(5000, 0)),
-    ({"containers": [asks("1", "1Gi")], "overhead": {"cpu": "250m"}}, HostResources(1250, 1024)),
-    (
-        {
-            "containers": [asks("1", "1Gi")],
-            "resources": {"requests": {"cpu": "3"}},
-            "overhead": {"cpu": "250m"},
-        },
-        HostResources(3250, 1024),
-    ),
-    (
-        {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]},
-        HostResources(2000, 0),
-    ),
-    ({"containers": [asks("0.1", "1e9"), asks("100u", "128974848")]}, HostResources(100, 1077)),
-    ({"containers": [asks("many", "-1")]}, NO_RESOURCES),
-    ({"containers": [asks("9" * 18)]}, HostResources(10**9, 0)),
-    ({}, NO_RESOURCES),
-)
-
-
-@pytest.mark.parametrize(("spec", "host"), SPECS)
-def test_a_pod_asks_of_its_node_what_kubernetes_counts(spec: Any, host: HostResources) -> None:
-    assert HostResources(*node_resources(spec)) == host
 
 
 def test_a_node_has_what_it_says_or_no_bounds() -> None:

@@ -185,6 +185,30 @@ def test_what_a_verdict_names_is_always_feasible_on_the_node(
         assert not isinstance(own, Packing)
 
 
+FREE = st.tuples(st.integers(0, 100), st.integers(0, 60))
+FULL_ASKS = st.sampled_from([(30, 4), (30, 60), (50, 70), (100, 0), (200, 0), (800, 0), (10, 1)])
+
+
+@given(st.lists(FREE, min_size=4, max_size=4), FULL_ASKS)
+def test_the_phrase_of_a_full_node_is_that_of_placing_the_pod_there(
+    free: list[tuple[int, int]], wanted: tuple[int, int]
+) -> None:
+    """Without placing it."""
+    here = node()
+    rows = zip(here.gpus, free, strict=True)
+    gpus = tuple(one._replace(cores=cores, blocks=blocks) for one, (cores, blocks) in rows)
+    here = replace(here, gpus=gpus)
+    scorer = NodeScorer(ask(wanted))
+
+    placed, short = scorer.of(here), scorer.of(here, full_is_enough=True)
+
+    if isinstance(placed, Fit):
+        assert short == placed
+    else:
+        assert not isinstance(short, Fit)
+        assert (short.phrase, short.final) == (placed.phrase, placed.final)
+
+
 def book_of(here: NodeState, place: int) -> tuple[int, int]:
     book = here.free_gpus.of(here.topology.gpus[place])
     return book.cores, book.blocks

@@ -122,11 +122,12 @@ def change(state: ClusterState, habits: WorkloadMix, what: str, name: str, gpu: 
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 99)), max_size=12),
     st.permutations(NAMES),
+    st.sampled_from(EVERY_SHAPE),
 )
 def test_other_names_change_nothing_but_the_names(
-    held: list[tuple[int, int, int]], names: list[str]
+    held: list[tuple[int, int, int]], names: list[str], wanted: PodShape
 ) -> None:
-    def scores(called: list[str], wanted: PodShape) -> list[int | None]:
+    def scores(called: list[str]) -> list[int | None]:
         state = cluster(*called)
         for place, gpu, cores in held:
             hold(state, f"p-{place}-{gpu}-{cores}", called[place], gpu, cores)
@@ -135,16 +136,16 @@ def test_other_names_change_nothing_but_the_names(
         fitting = fits(found, called)
         return [given_.get(name, 0) if name in fitting else None for name in called]
 
-    for wanted in EVERY_SHAPE:
-        assert scores(NAMES, wanted) == scores(names, wanted)
+    assert scores(NAMES) == scores(names)
 
 
 @given(
     st.lists(st.tuples(st.lists(CHANGE, max_size=6), st.sets(st.sampled_from(NAMES))), max_size=6),
     st.integers(1, 8),
+    st.sets(st.sampled_from(EVERY_SHAPE), min_size=1, max_size=4),
 )
 def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
-    histories: list[tuple[list[tuple[str, str, int]], set[str]]], log: int
+    histories: list[tuple[list[tuple[str, str, int]], set[str]]], log: int, shapes: set[PodShape]
 ) -> None:
     state, habits = ClusterState(log), WorkloadMix()
     for number in range(30):
@@ -153,7 +154,7 @@ def test_a_question_about_few_nodes_has_the_answer_of_one_about_all(
     for changes, names in histories:
         for one in changes:
             change(state, habits, *one)
-        for wanted in EVERY_SHAPE:
+        for wanted in shapes:
             few, every = kept.of(wanted), Verdicts(state, habits).of(wanted)
             found, expected = filter_nodes(few, names), filter_nodes(every, names)
             assert set(found.fitting) == set(expected.fitting)
@@ -233,43 +234,43 @@ def test_refusals_are_in_kubernetes_own_words() -> None:
     assert phrase(state, ask((500, 0))) == "node(s) didn't have enough GPUs"
 
 
-def test_a_node_without_an_inventory_or_with_a_wrong_one_has_no_gpus() -> None:
+CLOSED, FULL = "node(s) had unhealthy or cordoned GPUs", "Insufficient tencent.com/vcuda-core"
+
+
+@pytest.mark.parametrize(
+    ("said", "held", "why"),
+    [
+        pytest.param({"unhealthy": ["GPU-a-0"]}, False, CLOSED, id="unhealthy"),
+        pytest.param({"gpu_cordon": "GPU-x-9, GPU-a-0"}, False, CLOSED, id="cordoned"),
+        pytest.param({"gpu_cordon": "*"}, False, CLOSED, id="all cordoned"),
+        pytest.param({"gpu_cordon": "*"}, True, CLOSED, id="held and cordoned"),
+        pytest.param({}, True, FULL, id="full"),
+    ],
+)
+def test_nothing_new_is_placed_on_what_is_held_or_closed(
+    said: dict[str, Any], *, held: bool, why: str
+) -> None:
+    state = cluster("a", gpus=1, **said)
+    if held:
+        full = plan(app_0=["GPU-a-0"])
+        state.pod(pod("p", (100, 64), node="a", vcuda_plan=full), "a")
+
+    assert phrase(state, SHAPES[0]) == why
+
+
+def test_of_a_node_with_one_gpu_cordoned_the_other_is_used() -> None:
+    assert packed(cluster("a", gpus=2, gpu_cordon="GPU-a-0"), SHAPES[0]) == {"a": ((1,),)}
+
+
+def test_neither_is_a_wrong_inventory_taken_for_none() -> None:
     state = cluster()
-    state.node(NodeSaid("a"))
-    state.node(NodeSaid("b", '{"version": 9}'))
-
-    assert phrase(state, SHAPES[0]) == "node(s) had no GPUs"
-    assert phrase(state, SHAPES[0], "b").startswith("node(s) had an inventory")
-
-
-def test_nothing_new_is_placed_on_what_is_unhealthy_or_cordoned() -> None:
-    state = cluster("a", gpus=1, unhealthy=["GPU-a-0"])
-    node(state, "b", gpus=2, gpu_cordon="GPU-b-0, GPU-b-1")
-    node(state, "c", gpus=2, gpu_cordon="*")
-    node(state, "d", gpus=2, gpu_cordon="GPU-d-0")
-
-    assert phrase(state, SHAPES[0]) == "node(s) had unhealthy or cordoned GPUs"
-    assert phrase(state, SHAPES[0], "b") == "node(s) had unhealthy or cordoned GPUs"
-    assert phrase(state, SHAPES[0], "c") == "node(s) had unhealthy or cordoned GPUs"
-    assert packed(state, SHAPES[0]) == {"d": ((1,),)}
-
-
-def test_neither_is_closed_taken_for_full_nor_a_wrong_inventory_for_none() -> None:
-    state = cluster("full", "lost", gpus=1)
-    node(state, "closed", gpus=1, gpu_cordon="*")
-    for name in ("full", "closed"):
-        said = plan(app_0=[f"GPU-{name}-0"])
-        state.pod(pod(f"p-{name}", (100, 64), node=name, vcuda_plan=said), name)
     state.node(NodeSaid("lost"))
     state.node(NodeSaid("wrong", "no JSON"))
+    state.node(NodeSaid("newer", '{"version": 9}'))
 
-    found = shape(state, SHAPES[0])
-    why = {name: one.phrase for name, one in refusals(found, tuple(state.nodes)).items()}
-
-    assert why["full"] == "Insufficient tencent.com/vcuda-core"
-    assert why["closed"] == "node(s) had unhealthy or cordoned GPUs"
-    assert why["lost"] == "node(s) had no GPUs"
-    assert why["wrong"].startswith("node(s) had an inventory")
+    assert phrase(state, SHAPES[0], "lost") == "node(s) had no GPUs"
+    for name in ("wrong", "newer"):
+        assert phrase(state, SHAPES[0], name).startswith("node(s) had an inventory")
 
 
 def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
@@ -287,40 +288,36 @@ def test_a_pod_may_select_gpus_by_model_and_by_uuid() -> None:
     assert fits(exclude_gpu_uuid="GPU-a-0") == {"a": ((1,),), "b": ((0,),)}
 
 
-def test_a_pod_has_what_the_agent_says_and_not_what_was_planned() -> None:
-    state = cluster("a")
-    said = {"vcuda_plan": plan(app_0=["GPU-a-0"]), "predicate_gpu_idx_0": "0"}
-
-    state.pod(pod("p", (60, 4), node="a", gpu_assigned="true", **said), "a")
-
-    free = [state.nodes["a"].free_gpus.of(gpu).cores for gpu in state.nodes["a"].topology.gpus]
-    assert free == [100, 100, 100, 40]  # minor 0 is the last one here
-
-
-def test_a_pod_that_was_placed_without_us_counts_where_the_node_would_put_it() -> None:
-    state = cluster("a")
-
-    state.pod(pod("p", (60, 4), node="a"), "a")
-
-    free = [state.nodes["a"].free_gpus.of(gpu).cores for gpu in state.nodes["a"].topology.gpus]
-    assert sorted(free) == [40, 100, 100, 100]
-
-
-def test_a_pod_counts_whatever_policy_it_names() -> None:
-    state = cluster("a")
-    said = plan(app_0=["GPU-a-2"])
-
-    state.pod(pod("p", (60, 4), node="a", vcuda_plan=said, vcuda_policy="no such"), "a")
-
-    assert state.nodes["a"].free_gpus.of(state.nodes["a"].topology.gpus[2]).cores == 40
-
-
-def test_pods_are_known_before_their_node_is() -> None:
-    state = cluster()
-    hold(state, "p", "a", 2)
+@pytest.mark.parametrize(
+    ("notes", "free"),
+    [
+        pytest.param(
+            {
+                "vcuda_plan": plan(app_0=["GPU-a-0"]),
+                "predicate_gpu_idx_0": "0",  # minor 0 is the last one here
+                "gpu_assigned": "true",
+            },
+            [100, 100, 100, 40],
+            id="what the agent says before what was planned",
+        ),
+        pytest.param({}, [40, 100, 100, 100], id="placed without us: where the node would put it"),
+        pytest.param(
+            {"vcuda_plan": plan(app_0=["GPU-a-2"]), "vcuda_policy": "no such"},
+            [100, 100, 40, 100],
+            id="whatever policy it names",
+        ),
+    ],
+)
+@pytest.mark.parametrize("known", ["node", "pod"])
+def test_a_pod_counts_on_its_gpus_whichever_is_known_first(
+    notes: dict[str, str], free: list[int], known: str
+) -> None:
+    state = cluster(*(["a"] if known == "node" else []))
+    state.pod(pod("p", (60, 4), node="a", **notes), "a")
     node(state, "a")
 
-    assert state.nodes["a"].free_gpus.of(state.nodes["a"].topology.gpus[2]).cores == 40
+    a = state.nodes["a"]
+    assert [a.free_gpus.of(gpu).cores for gpu in a.topology.gpus] == free
 
 
 def test_the_best_score_10_and_the_next_9() -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumanager.kube.quantity import whole_number
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.scheduler.webhook.mutate import REQUIRED, mutate
 from gpumanager.scheduler.webhook.policy import AdmissionPolicy, DefaultMemory
@@ -24,19 +23,6 @@ def changed(made: Any, policy: AdmissionPolicy = POLICY, *nodes: Any) -> Any:
     return applied(made, differences(made, mutate(made, policy, nodes)[0]))
 
 
-def test_a_pod_that_asks_for_gpus_gets_our_scheduler_and_its_tolerations() -> None:
-    after = changed(pod())
-
-    assert after["spec"]["schedulerName"] == "gpu-scheduler"
-    assert after["spec"]["tolerations"] == TOLERATIONS
-
-
-def test_only_the_taints_of_resources_that_are_asked_for_are_tolerated() -> None:
-    after = changed(pod(container(cores=100, blocks=None)))
-
-    assert after["spec"]["tolerations"] == TOLERATIONS[:1]
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -52,49 +38,57 @@ def test_a_pod_that_is_not_for_us_is_left_alone(made: Any) -> None:
     assert mutate(made, POLICY) == (made, ())
 
 
-def test_whichever_container_asks_for_gpus_makes_it_a_pod_of_ours() -> None:
-    plain = {"name": "other", "image": "none"}
-    initial, sidecar = container(name="i"), container(name="s", restartPolicy="Always")
-
-    for made in (
-        pod(plain, container()),
-        pod(plain, initContainers=[plain, initial]),
-        pod(plain, initContainers=[sidecar]),
-    ):
-        assert changed(made)["spec"]["schedulerName"] == "gpu-scheduler"
-
-
-def test_a_pod_with_a_scheduler_of_its_own_keeps_it() -> None:
-    assert changed(pod(schedulerName="volcano"))["spec"]["schedulerName"] == "volcano"
-
-
-def test_without_a_name_for_it_the_scheduler_is_left_as_it_is() -> None:
-    after = changed(pod(), AdmissionPolicy())
-
-    assert after["spec"]["schedulerName"] == "default-scheduler"
+PLAIN = {"name": "other", "image": "none"}
+SIDECAR = container(name="s", restartPolicy="Always")
 
 
 @pytest.mark.parametrize(
-    "there",
+    ("made", "ours", "scheduler"),
     [
-        [{"operator": "Exists"}],
-        [{"key": VCORE, "operator": "Exists"}, {"key": VMEMORY, "operator": "Exists"}],
+        pytest.param(pod(), "gpu-scheduler", "gpu-scheduler", id="a share"),
+        pytest.param(pod(PLAIN, container()), "gpu-scheduler", "gpu-scheduler", id="any container"),
+        pytest.param(
+            pod(PLAIN, initContainers=[PLAIN, container(name="i")]),
+            "gpu-scheduler",
+            "gpu-scheduler",
+            id="an init container",
+        ),
+        pytest.param(
+            pod(PLAIN, initContainers=[SIDECAR]), "gpu-scheduler", "gpu-scheduler", id="a sidecar"
+        ),
+        pytest.param(pod(schedulerName="volcano"), "gpu-scheduler", "volcano", id="its own one"),
+        pytest.param(pod(), "", "default-scheduler", id="ours has no name"),
     ],
 )
-def test_what_is_tolerated_already_is_not_added_again(there: Any) -> None:
-    assert changed(pod(tolerations=there))["spec"]["tolerations"] == there
+def test_a_pod_that_asks_for_gpus_gets_our_scheduler(made: Any, ours: str, scheduler: str) -> None:
+    after = changed(made, AdmissionPolicy(scheduler_name=ours))
+
+    assert after["spec"]["schedulerName"] == scheduler
+
+
+ALL = {"operator": "Exists"}
+BOTH = [{"key": VCORE, **ALL}, {"key": VMEMORY, **ALL}]
+EQUAL = {"key": VCORE, "operator": "Equal", "value": "x", "effect": "NoSchedule"}
+EVICTED = {"key": VCORE, "operator": "Exists", "effect": "NoExecute"}
+OTHER = {"key": "other", "operator": "Exists"}
+WHOLE = container(cores=100, blocks=None)
 
 
 @pytest.mark.parametrize(
-    "there",
+    ("made", "tolerations"),
     [
-        {"key": VCORE, "operator": "Equal", "value": "x", "effect": "NoSchedule"},
-        {"key": VCORE, "operator": "Exists", "effect": "NoExecute"},
-        {"key": "other", "operator": "Exists"},
+        pytest.param(pod(), TOLERATIONS, id="those of what is asked for"),
+        pytest.param(pod(WHOLE), TOLERATIONS[:1], id="and of nothing else"),
+        pytest.param(pod(tolerations=[ALL]), [ALL], id="who tolerates everything needs none"),
+        pytest.param(pod(tolerations=BOTH), BOTH, id="nor who has both"),
+        *(
+            pytest.param(pod(tolerations=[one]), [one, *TOLERATIONS], id="others stay beside ours")
+            for one in (EQUAL, EVICTED, OTHER)
+        ),
     ],
 )
-def test_a_toleration_of_something_else_stays_beside_ours(there: Any) -> None:
-    assert changed(pod(tolerations=[there]))["spec"]["tolerations"] == [there, *TOLERATIONS]
+def test_the_taints_of_resources_are_tolerated(made: Any, tolerations: Any) -> None:
+    assert changed(made)["spec"]["tolerations"] == tolerations
 
 
 def test_what_a_scheduler_wrote_into_the_pod_this_one_was_copied_from_is_forgotten() -> None:
@@ -236,17 +230,3 @@ def test_a_patch_fits_its_pod_and_what_was_changed_once_is_as_it_should_be(
     after = changed(made, policy, *nodes)
 
     assert mutate(after, policy, nodes)[0] == after
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("30", 30), (30, 30), ("1k", 1000), ("2Ki", 2048), ("3e2", 300), ("3E2", 300),
-        ("1.5k", 1500), ("100.0", 100), ("1000m", 1), ("-5", -5), ("0", 0), ("+7", 7),
-        ("500m", None), ("0.5", None), ("", None), ("x", None), ("1e", None), (True, None),
-        ([30], None), ({}, None), ("9" * 21, None), ("1e999999999", None), (" 30 ", 30),
-        ("٣", None), ("1n", None), ("5000000000n", 5),
-    ],
-)  # fmt: skip
-def test_amounts_are_read_as_kubernetes_reads_them(text: object, number: int | None) -> None:
-    assert whole_number(text) == number

@@ -138,6 +138,18 @@ trees = st.recursive(
 )
 
 
+def test_a_patch_names_only_what_has_changed() -> None:
+    before = {"spec": {"kept": 1, "other": 2, "gone": 3, "list": [1, 2]}}
+    after = {"spec": {"kept": 1, "other": 4, "a/b": 5, "list": [1, 3]}}
+
+    assert list(differences(before, after)) == [
+        {"op": "replace", "path": "/spec/other", "value": 4},
+        {"op": "remove", "path": "/spec/gone"},
+        {"op": "replace", "path": "/spec/list/1", "value": 3},
+        {"op": "add", "path": "/spec/a~1b", "value": 5},
+    ]
+
+
 @given(trees, trees)
 def test_the_patch_leads_from_one_object_to_the_other(before: Any, after: Any) -> None:
     found = applied({"a": before}, differences({"a": before}, {"a": after}))

@@ -1,5 +1,7 @@
 """What is said of pods that would not run, or not as they are meant."""
 
+from typing import Any
+
 import pytest
 
 from gpumanager.names import VCORE, VMEMORY
@@ -12,137 +14,153 @@ POLICY = AdmissionPolicy(unschedulable=Unschedulable.DENY)
 LIMIT = "tencent.com/vcuda-core-limit"
 
 
+def noted(**annotations: Any) -> dict[str, Any]:
+    """A share with annotations of ours."""
+    said = {key.replace("_", "-"): text for key, text in annotations.items()}
+    return pod(annotations={f"tencent.com/{key}": text for key, text in said.items()})
+
+
+def asking(part: str, cores: str | None) -> dict[str, Any]:
+    """A pod whose limits or requests are said in another way than the other ones."""
+    made = container()
+    made["resources"][part] = {**made["resources"][part], VCORE: cores} if cores else {}
+    return pod(made)
+
+
+def with_whole_gpu(made: dict[str, Any]) -> dict[str, Any]:
+    for amounts in made["resources"].values():
+        amounts["tencent.com/gpu"] = "1"
+    return made
+
+
+def beside_a_claim(made: dict[str, Any]) -> dict[str, Any]:
+    made["resources"]["claims"] = [{"name": "nic"}]
+    return made
+
+
 @pytest.mark.parametrize(
     "made",
     [
-        pod(),
-        pod(container(cores=100, blocks=None)),
-        pod(container(cores=1, blocks=1)),
-        pod(container(cores=800, blocks=320)),
-        pod(container(cores=99, blocks=1), annotations={LIMIT: "100"}),
-        pod(annotations={"tencent.com/vcuda-policy": "binpack", "team/x": "y"}),
-        pod({"name": "main", "image": "none"}, annotations={LIMIT: "nonsense"}),
+        pytest.param(pod(), id="a share"),
+        pytest.param(pod(container(cores=100, blocks=None)), id="a whole GPU"),
+        pytest.param(pod(container(cores=1, blocks=1)), id="the least share"),
+        pytest.param(pod(container(cores=800, blocks=320)), id="eight GPUs"),
+        pytest.param(noted(vcuda_core_limit="100"), id="a share that may burst"),
+        pytest.param(pod(annotations={"team/x": "y"}), id="an annotation of others"),
+        pytest.param(
+            pod({"name": "main", "image": "none"}, annotations={LIMIT: "nonsense"}), id="not ours"
+        ),
+        pytest.param(pod(container(cores=6400)), id="where no node is known nothing is too large"),
+        pytest.param(
+            pod(container(), with_whole_gpu(container(None, None, name="other"))),
+            id="one container by each interface",
+        ),
+        *(
+            pytest.param(asking("requests", text), id=f"a request that is the limit: {text}")
+            for text in ("30", "0.03k", "30.0", "30000m")
+        ),
+        *(
+            pytest.param(noted(vcuda_policy=text), id=f"a policy: {text}")
+            for text in ("binpack", "least-waste=0.7,topology=0.3", "numa=strict", "")
+        ),
     ],
-    ids=["share", "whole", "least", "eight", "burst", "policy", "not ours"],
 )
-def test_a_pod_as_it_should_be_passes_without_a_word(made: dict[str, object]) -> None:
+def test_a_pod_as_it_should_be_passes_without_a_word(made: Any) -> None:
     assert validate(made, POLICY) == Decision()
-
-
-def errors(made: object, *nodes: object) -> str:
-    return "\n".join(validate(made, POLICY, nodes).errors)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (container(cores=150), ["150", "write 100 or 200", "container main (spec.containers[0])"]),
-        (container(cores=1050), ["write 1000 or 1100"]),
-        (container(cores=30, blocks=None), [VMEMORY, "blocks of 256 MiB"]),
-        (container(cores=30, blocks=0), [VMEMORY, "blocks of 256 MiB"]),
-        (container(cores=None, blocks=8), [f"{VMEMORY} without {VCORE}", "1 to 99"]),
-        (container(cores="0.5"), ["'0.5'", "not a whole number"]),
-        (container(cores="500m"), ["not a whole number"]),
-        (container(cores=-5), ["'-5'", "at least 0"]),
-        (container(blocks="8Gi"), ["asks for"]),
+        (
+            pod(container(cores=150)),
+            ["150", "write 100 or 200", "container main (spec.containers[0])"],
+        ),
+        (pod(container(cores=1050)), ["write 1000 or 1100"]),
+        (pod(container(blocks=None)), [VMEMORY, "blocks of 256 MiB"]),
+        (pod(container(blocks=0)), [VMEMORY, "blocks of 256 MiB"]),
+        (pod(container(cores=None)), [f"{VMEMORY} without {VCORE}", "1 to 99"]),
+        (pod(container(cores="0.5")), ["'0.5'", "not a whole number"]),
+        (pod(container(cores="500m")), ["not a whole number"]),
+        (pod(container(cores=-5)), ["'-5'", "at least 0"]),
+        (asking("requests", "20"), [LIMIT]),
+        (asking("limits", None), [f"{VCORE} is only requested"]),
+        *(
+            (noted(vcuda_core_limit=text), ["is not 1 to 100 percent"])
+            for text in ("", "abc", "-1", "0", "1.5", "50%", "٣", "9" * 40)
+        ),
+        (noted(vcuda_policy="bestfit"), ["tencent.com/vcuda-policy: 'bestfit' is not a policy"]),
+        (noted(vcuda_policy="binpack=strict"), ["binpack cannot be strict"]),
+        (noted(vcuda_policy="binpack=lots"), ["the weight is a number"]),
+        (noted(vcuda_gpu_policy="numa"), ["'numa' is not a policy for GPUs: write one of"]),
+        (
+            pod(with_whole_gpu(container())),
+            ["container main (spec.containers[0]): tencent.com/vcuda-core and tencent.com/gpu"],
+        ),
+        (
+            pod(
+                container(cores=150, name="app"),
+                initContainers=[
+                    container(cores=250, name="first"),
+                    container(cores=350, name="side", restartPolicy="Always"),
+                ],
+            ),
+            ["spec.containers[0]", "spec.initContainers[0]", "spec.initContainers[1]"],
+        ),
     ],
-    ids=lambda one: "" if isinstance(one, list) else str(one["resources"]["limits"]),
+    ids=lambda one: one[0] if isinstance(one, list) else "",
 )
-def test_a_wrong_amount_is_refused_with_what_to_write_instead(
-    wrong: dict[str, object], words: list[str]
-) -> None:
-    said = errors(pod(wrong), node_kind(80))
+def test_what_is_wrong_is_refused_with_what_to_write_instead(wrong: Any, words: list[str]) -> None:
+    said = "\n".join(validate(wrong, POLICY).errors)
 
     for word in words:
         assert word in said
 
 
-def test_a_request_that_is_not_the_limit_is_refused_with_the_way_to_burst() -> None:
-    made = pod()
-    made["spec"]["containers"][0]["resources"]["requests"][VCORE] = "20"
-
-    assert LIMIT in errors(made)
-
-
-@pytest.mark.parametrize("request_text", ["30", "0.03k", "30.0", "30000m"])
-def test_a_request_that_is_the_limit_in_other_words_passes(request_text: str) -> None:
-    made = pod()
-    made["spec"]["containers"][0]["resources"]["requests"][VCORE] = request_text
-
-    assert errors(made) == ""
-
-
-def test_a_request_without_a_limit_is_told_where_it_belongs() -> None:
-    made = pod()
-    made["spec"]["containers"][0]["resources"]["limits"] = {}
-
-    assert f"{VCORE} is only requested" in errors(made)
-
-
-def test_all_that_is_wrong_is_said_at_once_of_every_kind_of_container() -> None:
-    made = pod(
-        container(cores=150, name="app"),
-        initContainers=[
-            container(cores=250, name="first"),
-            container(cores=350, name="side", restartPolicy="Always"),
-        ],
-    )
-
-    said = errors(made)
-
-    for place in ("spec.containers[0]", "spec.initContainers[0]", "spec.initContainers[1]"):
-        assert place in said
-
-
-@pytest.mark.parametrize("text", ["", "abc", "-1", "0", "1.5", "50%", "٣", "9" * 40])
-def test_a_burst_limit_that_is_no_percentage_is_refused(text: str) -> None:
-    assert "is not 1 to 100 percent" in errors(pod(annotations={LIMIT: text}))
-
-
 def test_a_burst_limit_below_the_promise_is_refused_for_those_it_would_hold_back() -> None:
     made = pod(container(cores=30), container(cores=60, name="big"), annotations={LIMIT: "50"})
 
-    said = errors(made)
+    (said,) = validate(made, POLICY).errors
 
     assert "container big" in said
-    assert "container main" not in said
-
-
-def test_a_burst_limit_has_no_say_over_whole_gpus() -> None:
-    verdict = validate(pod(container(cores=100), annotations={LIMIT: "50"}), POLICY)
-
-    assert verdict.errors == ()
-    assert "no effect" in verdict.warnings[0]
-
-
-def test_a_burst_limit_beyond_a_gpu_is_warned_of() -> None:
-    verdict = validate(pod(annotations={LIMIT: "150"}), POLICY)
-
-    assert verdict == Decision((), (f"annotation {LIMIT}: 150 counts as 100",))
 
 
 @pytest.mark.parametrize(
-    ("annotation", "text", "words"),
+    ("made", "words"),
     [
-        (
-            "vcuda-policy",
-            "bestfit",
-            "annotation tencent.com/vcuda-policy: 'bestfit' is not a policy",
+        pytest.param(
+            pod(container(cores=100), annotations={LIMIT: "50"}),
+            ["no effect"],
+            id="a burst limit of whole GPUs",
         ),
-        ("vcuda-policy", "binpack=strict", "binpack cannot be strict"),
-        ("vcuda-policy", "binpack=lots", "the weight is a number"),
-        ("vcuda-gpu-policy", "numa", "'numa' is not a policy for GPUs: write one of"),
+        pytest.param(noted(vcuda_core_limit="150"), ["150 counts as 100"], id="a limit beyond all"),
+        pytest.param(
+            noted(vcuda_core_limits="50"), [f"did you mean {LIMIT}?"], id="a misspelt annotation"
+        ),
+        pytest.param(
+            pod(beside_a_claim(container())),
+            ["beside claims (nic)", "the node refuses"],
+            id="a share beside a claim, which may be of another driver",
+        ),
+        *(
+            pytest.param(noted(vcuda_plan=plan), ["is ignored"], id=f"a plan of {plan[:20]}")
+            for plan in ("{", "[]", "null", '{"version": 2, "containers": {}}', "[" * 100_000)
+        ),
     ],
 )
-def test_a_policy_that_the_scheduler_would_not_read_is_refused_in_its_words(
-    annotation: str, text: str, words: str
-) -> None:
-    assert words in errors(pod(annotations={f"tencent.com/{annotation}": text}))
+def test_what_may_be_a_mistake_is_warned_of(made: Any, words: list[str]) -> None:
+    verdict = validate(made, POLICY)
+
+    assert verdict.errors == ()
+    (warning,) = verdict.warnings
+    for word in words:
+        assert word in warning
 
 
-@pytest.mark.parametrize("text", ["binpack", "least-waste=0.7,topology=0.3", "numa=strict", ""])
-def test_a_policy_that_the_scheduler_reads_passes_without_a_word(text: str) -> None:
-    assert validate(pod(annotations={"tencent.com/vcuda-policy": text}), POLICY) == Decision()
+def test_of_many_strange_annotations_a_few_are_named() -> None:
+    many = {f"tencent.com/{'x' * 30}{number}": "" for number in range(10_000)}
+
+    assert len(validate(pod(annotations=many), POLICY).warnings) == 5
 
 
 def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores() -> None:
@@ -159,69 +177,50 @@ def test_what_a_quota_says_of_a_pod_is_a_warning_and_it_is_asked_with_its_cores(
     assert asked == [500]
 
 
-def test_a_misspelt_annotation_is_warned_of_with_what_may_be_meant() -> None:
-    verdict = validate(pod(annotations={"tencent.com/vcuda-core-limits": "50"}), POLICY)
-
-    assert verdict.errors == ()
-    assert f"did you mean {LIMIT}?" in verdict.warnings[0]
-
-
-def test_of_many_strange_annotations_a_few_are_named() -> None:
-    many = {f"tencent.com/{'x' * 30}{number}": "" for number in range(10_000)}
-
-    assert len(validate(pod(annotations=many), POLICY).warnings) == 5
-
-
-@pytest.mark.parametrize("plan", ["{", "[]", "null", '{"version": 2}', "[" * 100_000])
-def test_a_plan_that_cannot_be_followed_is_warned_of(plan: str) -> None:
-    verdict = validate(pod(annotations={"tencent.com/vcuda-plan": plan}), POLICY)
-
-    assert verdict.errors == ()
-    assert "is ignored" in verdict.warnings[0]
+SIDECAR = container(restartPolicy="Always")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("made", "words"),
     [
-        (pod(container(cores=1600)), "asks for 16 GPUs; the largest node has 8"),
-        (pod(container(blocks=400)), "the largest GPU has 320 blocks of memory (80 GiB)"),
-        (pod(container(cores=800, blocks=320)), "on 8 GPUs each"),
-        (
+        pytest.param(pod(container(cores=800, blocks=160)), "", id="all GPUs"),
+        pytest.param(pod(container(cores=200, blocks=320)), "", id="the large ones"),
+        pytest.param(pod(container(blocks=320)), "", id="a large share"),
+        pytest.param(
+            pod(container(cores=800), initContainers=[container(cores=800, name="first")]),
+            "",
+            id="one after another",
+        ),
+        pytest.param(pod(*(container(name=f"c{n}") for n in range(24))), "", id="many shares"),
+        pytest.param(
+            pod(container(cores=1600)), "asks for 16 GPUs; the largest node has 8", id="GPUs"
+        ),
+        pytest.param(
+            pod(container(blocks=400)),
+            "the largest GPU has 320 blocks of memory (80 GiB)",
+            id="memory",
+        ),
+        pytest.param(pod(container(blocks="8Gi")), "asks for", id="memory in bytes"),
+        pytest.param(pod(container(cores=800, blocks=320)), "on 8 GPUs each", id="memory of each"),
+        pytest.param(
             pod(container(cores=500), container(cores=400, name="b")),
             "together ask for 9 GPUs",
+            id="GPUs together",
         ),
-        (
-            pod(container(cores=800), initContainers=[container(restartPolicy="Always")]),
+        pytest.param(
+            pod(container(cores=800), initContainers=[SIDECAR]),
             "together ask for 9 GPUs",
+            id="GPUs with a sidecar",
         ),
     ],
-    ids=["GPUs", "memory", "memory of each", "together", "with a sidecar"],
 )
-def test_what_no_node_known_could_run_is_refused_with_what_there_is(
-    wrong: object, words: str
-) -> None:
+def test_what_no_node_known_could_run_is_refused_with_what_there_is(made: Any, words: str) -> None:
     nodes = (node_kind(*[40] * 8), node_kind(80, 80), node_kind())
 
-    assert words in errors(wrong, *nodes)
+    errors = validate(made, POLICY, nodes).errors
 
-
-@pytest.mark.parametrize(
-    "fits",
-    [
-        pod(container(cores=800, blocks=160)),
-        pod(container(cores=200, blocks=320)),
-        pod(container(blocks=320)),
-        pod(container(cores=800), initContainers=[container(cores=800, name="first")]),
-        pod(*(container(name=f"c{n}") for n in range(24))),
-    ],
-    ids=["all", "large ones", "large share", "one after another", "many shares"],
-)
-def test_what_some_node_could_run_were_it_empty_passes(fits: object) -> None:
-    assert errors(fits, node_kind(*[40] * 8), node_kind(80, 80)) == ""
-
-
-def test_where_no_node_is_known_nothing_is_too_large() -> None:
-    assert errors(pod(container(cores=6400))) == ""
+    assert bool(errors) == bool(words)
+    assert words in "\n".join(errors)
 
 
 def test_what_no_node_could_run_is_warned_of_by_default_for_an_autoscaler() -> None:
@@ -232,29 +231,3 @@ def test_what_no_node_could_run_is_warned_of_by_default_for_an_autoscaler() -> N
 
     assert (warned.errors, len(warned.warnings)) == ((), 1)
     assert ignored == Decision()
-
-
-def with_whole_gpu(made: dict[str, object]) -> dict[str, object]:
-    resources: dict[str, dict[str, str]] = made["resources"]  # type: ignore[assignment]
-    for amounts in resources.values():
-        amounts["tencent.com/gpu"] = "1"
-    return made
-
-
-def test_a_container_that_asks_by_both_interfaces_is_refused() -> None:
-    said = errors(pod(with_whole_gpu(container())))
-
-    assert "container main (spec.containers[0]): tencent.com/vcuda-core and tencent.com/gpu" in said
-    assert not errors(pod(container(), with_whole_gpu(container(None, None, name="other"))))
-
-
-def test_a_share_beside_a_claim_is_warned_of_for_the_claim_may_be_of_another_driver() -> None:
-    made = container()
-    made["resources"]["claims"] = [{"name": "nic"}]
-
-    verdict = validate(pod(made), POLICY)
-
-    assert verdict.errors == ()
-    (warning,) = verdict.warnings
-    assert "beside claims (nic)" in warning
-    assert "the node refuses" in warning

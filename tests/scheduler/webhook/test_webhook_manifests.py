@@ -223,11 +223,3 @@ async def test_a_real_api_server_keeps_claims_of_others_to_itself(world: RealWor
 
     assert await world.write(CLAIMS.format("v1", "resourceclaims"), resource_claim([nic], [other]))
     assert await world.write(CLASSES, device_class([other]))
-
-
-async def test_a_real_api_server_refuses_an_amount_that_no_gpu_has(world: RealWorld) -> None:
-    alternative = {"name": "a", **exactly(capacity={"requests": {"cores": "200"}})}
-    made = resource_claim([{"name": "gpu", "firstAvailable": [alternative]}])
-
-    with pytest.raises(ApiRefused, match="cores: 200 is more than a GPU has"):
-        await world.write(CLAIMS.format("v1", "resourceclaims"), made)

@@ -4,22 +4,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpumanager.sim.claims.node import ClaimsNode
-from gpumanager.sim.container.process import namespaces_available, own_environment
+from gpumanager.sim.container.process import own_environment
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import read_manifest
 from gpumanager.units import GIB
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "claims"
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 SHARE_POINTS = 5.0
 """How far above its promise a share may be."""
 
@@ -101,30 +96,20 @@ def test_every_example_gets_what_it_asks_for_and_no_more() -> None:
 
 
 async def test_pods_without_room_wait_for_one_another_and_leave_nothing(tmp_path: Path) -> None:
-    (tmp_path / "pods.yaml").write_text(QUICK + "".join(pod(f"p{index}") for index in range(3)))
+    """Except one that never fits, which is refused with the scheduler's words."""
+    waiting = "".join(pod(f"p{index}") for index in range(3))
+    (tmp_path / "pods.yaml").write_text(QUICK + pod("late", "none") + waiting)
 
     async with ClaimsNode(load_machine("single")) as node:
-        results = await node.run(read_manifest([tmp_path / "pods.yaml"]))
+        late, *results = await node.run(read_manifest([tmp_path / "pods.yaml"]))
         objects = node.server.objects
 
+        assert late.refused == 'pod has no resource claim for "gpu" yet'
         assert [one.exit_code for one in results] == [0, 0, 0]
         assert list(objects.list("resourceclaims")) == []
         assert list(node.node.disk.virtual.glob("alloc/*")) == []
-        assert _devices(objects.list("resourceslices")) == 1
-
-
-def _devices(slices: Any) -> int:
-    return sum(len(one["spec"]["devices"]) for one in slices)
-
-
-async def test_a_pod_that_never_fits_is_refused_with_the_scheduler_s_words(tmp_path: Path) -> None:
-    (tmp_path / "pods.yaml").write_text(QUICK + pod("late", "none") + pod("p"))
-
-    async with ClaimsNode(load_machine("single")) as node:
-        late, fits = await node.run(read_manifest([tmp_path / "pods.yaml"]))
-
-    assert late.refused == 'pod has no resource claim for "gpu" yet'
-    assert fits.exit_code == 0
+        (published,) = objects.list("resourceslices")
+        assert len(published["spec"]["devices"]) == 1
 
 
 BY_TWO_LINES = """\

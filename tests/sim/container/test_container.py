@@ -25,11 +25,7 @@ from tests.waiting import has_ended, until
 
 PARENT = Path(__file__).with_name("programs") / "start_and_wait.py"
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 PR_SET_DUMPABLE = 4
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}

@@ -9,21 +9,17 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.limits.processes import find
 from gpumanager.names import CONTAINER_VCUDA, VCORE, VMEMORY
 from gpumanager.runtime.cri import ContainerRuntime
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from tests.waiting import until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 SLEEPER = ContainerManifest(
     "main", ContainerKind.APP, ("sleep", "60"), asks={VCORE: 30, VMEMORY: 4}
 )
+
 POD = Pod("default", "sleeper", (SLEEPER,))
 
 

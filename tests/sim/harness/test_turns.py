@@ -11,100 +11,41 @@ from harness.tenants import Program, TenantGroup
 from virtual_clock import VirtualClock
 
 from gpumanager.limits.turns import AllocationTurns, Turns
-from gpumanager.sim.container.process import namespaces_available
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 POINT = 0.01
 
 
-def two(text: str, more: str = "") -> list[Tenant]:
-    return [Tenant("a", 30, f"{text} {more} for=3s"), Tenant("b", 70, f"{text} for=3s")]
-
-
-@pytest.mark.parametrize(
-    ("text", "more", "points"),
-    [
-        pytest.param("kernel=200us", "", 1, id="200 us"),
-        pytest.param("kernel=2ms", "", 1.5, id="2 ms"),
-        pytest.param("kernel=50us pattern=graph count=40", "", 1.5, id="captured graphs"),
-        pytest.param("kernel=200us", "ahead=60s", 1, id="one never synchronises"),
-        pytest.param("kernel=200us ptsz=1", "", 1, id="the threads' own default streams"),
-    ],
-)
-async def test_two_that_want_all_of_it_have_their_shares(
-    text: str, more: str, points: float
-) -> None:
-    played = await play(two(text, more), 3.0)
-
-    assert played.share("a", since=1) == pytest.approx(0.30, abs=points * POINT)
-    assert played.share("b", since=1) == pytest.approx(0.70, abs=points * POINT)
-
-
-async def test_played_twice_it_is_the_same_to_the_nanosecond() -> None:
-    """With wakes that take a while, as in each table of the docs: of two threads that wake at
-    once the one that the machine lets run first reads the clock first."""
-    first, second = [await play(two("kernel=200us"), 3.5, wake_ns=50_000) for _ in range(2)]
-
-    assert first == second
-
-
-async def test_four_tenants_have_their_shares() -> None:
-    shares = (10, 20, 30, 40)
-    played = await play([Tenant(f"{it}", it, "kernel=200us for=3s") for it in shares], 3.0)
-
-    for it in shares:
-        assert played.share(f"{it}", since=1) == pytest.approx(it / 100, abs=POINT)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "points", "least", "over"), [("200us", 4, 0.80, 1), ("2ms", 12, 0.75, 3)]
-)
-async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_them(
-    kernel: str, points: float, least: float, over: float
-) -> None:
+async def test_a_container_without_turns_keeps_its_share_beside_those_that_take_them() -> None:
     """Nothing tells its shim what runs beside it, so that it guesses what a launch takes."""
-    text = f"kernel={kernel} for=4s"
+    text = "kernel=200us for=3s"
     old = Tenant("old", 30, text, ceiling=100, older=True)
     tenants = [old, Tenant("a", 50, text), Tenant("b", 20, text)]
-    played = await play(tenants, 4.0)
+    played = await play(tenants, 3.0)
 
-    assert played.share("old", since=1) == pytest.approx(0.30, abs=points * POINT)
-    assert least * 0.50 < played.share("a", since=1) < 0.50 + over * POINT
-    assert least * 0.20 < played.share("b", since=1) < 0.20 + over * POINT
+    assert played.share("old", since=1) == pytest.approx(0.30, abs=4 * POINT)
+    assert 0.80 * 0.50 < played.share("a", since=1) < 0.51
+    assert 0.80 * 0.20 < played.share("b", since=1) < 0.21
 
 
 async def test_beside_a_container_without_turns_those_that_take_them_have_their_shares() -> None:
     """Its time is not charged to them: they had 35 and 13 %. Its own bucket guesses what a launch
     takes, and gives it 24 % of 30."""
-    text = "kernel=2ms for=10s"
+    text = "kernel=2ms for=6s"
     tenants = [Tenant("old", 30, text, older=True), Tenant("b", 50, text), Tenant("c", 20, text)]
 
-    played = await play(tenants, 10.0)
+    played = await play(tenants, 6.0)
 
     assert played.share("b", since=1) > 0.88 * 0.50
     assert played.share("c", since=1) > 0.88 * 0.20
     assert 0.22 < played.share("old", since=1) < 0.33
 
 
-@pytest.mark.parametrize(
-    ("kernel", "seconds"), [("50us", 2.0), ("200us", 3.0), ("2ms", 3.0), ("40ms", 5.0)]
-)
-async def test_a_ceiling_holds_whoever_is_alone(kernel: str, seconds: float) -> None:
-    played = await play([Tenant("a", 30, f"kernel={kernel} for={seconds:g}s")], seconds)
-
-    assert played.share("a", since=1) == pytest.approx(0.30, abs=POINT)
-
-
-@pytest.mark.parametrize("kernel", ["20us", "200us", "2ms"])
-async def test_the_processes_of_a_container_have_one_turn(kernel: str) -> None:
+async def test_the_processes_of_a_container_have_one_turn() -> None:
     """What the GPU loses when it switches between them is theirs."""
-    text = f"kernel={kernel} for=3s"
-    played = await play([Tenant("a", 30, text, processes=4), Tenant("b", 70, text)], 3.0)
+    text = "kernel=200us for=2s"
+    played = await play([Tenant("a", 30, text, processes=4), Tenant("b", 70, text)], 2.0)
 
     lost = sum(played.lost) / played.seconds
     assert lost < 3.5 * POINT
@@ -159,8 +100,7 @@ def longest_pause(steps: Sequence[float], interval: float) -> float:
     return longest * interval
 
 
-@pytest.mark.parametrize("at", [1.0, 1.003, 1.009, 1.017])
-@pytest.mark.parametrize("victim", [30, 70])
+@pytest.mark.parametrize(("victim", "at"), [(30, 1.0), (70, 1.003), (30, 1.017)])
 async def test_when_one_is_killed_the_other_goes_on(
     monkeypatch: pytest.MonkeyPatch, victim: int, at: float
 ) -> None:

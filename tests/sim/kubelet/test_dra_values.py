@@ -47,6 +47,12 @@ def claim(**status: Any) -> dict[str, Any]:
     }
 
 
+def owned(**owner: Any) -> dict[str, Any]:
+    found = claim()
+    found["metadata"]["ownerReferences"] = [owner]
+    return found
+
+
 def state(*devices: pb.Device, **fields: Any) -> ClaimState:
     return ClaimState(KEY, "claim-uid", DRIVER, devices, **fields)
 
@@ -71,6 +77,12 @@ def test_an_allocated_claim_names_its_drivers() -> None:
         (claim(reservedFor=[]), POD.claims[0], "pod pod (pod-uid) is not allowed to use"),
         (claim(allocation=None), POD.claims[0], "ResourceClaim claim: not allocated"),
         (claim(), PodClaim("gpu", "claim", template=True), "(Pod is not owner)"),
+        (owned(uid=POD.uid), PodClaim("gpu", "claim", template=True), "(Pod is not owner)"),
+        (
+            owned(uid="other", controller=True),
+            PodClaim("gpu", "claim", template=True),
+            "(Pod is not owner)",
+        ),
     ],
 )
 def test_a_claim_that_is_not_the_pods_is_refused(
@@ -83,10 +95,9 @@ def test_a_claim_that_is_not_the_pods_is_refused(
 
 
 def test_a_claim_from_a_template_belongs_to_the_pod_that_owns_it() -> None:
-    row, found = PodClaim("gpu", "claim", template=True), claim()
-    found["metadata"]["ownerReferences"] = [{"uid": POD.uid, "controller": True}]
+    row = PodClaim("gpu", "claim", template=True)
 
-    assert allocated_claim(POD, row, found).uid == "claim-uid"
+    assert allocated_claim(POD, row, owned(uid=POD.uid, controller=True)).uid == "claim-uid"
 
 
 def test_the_checkpoint_reads_back() -> None:

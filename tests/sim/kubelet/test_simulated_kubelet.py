@@ -18,6 +18,7 @@ from gpumanager.sim.kubelet.kubelet import (
     DevicesNotReady,
     SimulatedKubelet,
 )
+from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from tests.contracts.kubelet.fake_plugin import FakePlugin
 
@@ -113,6 +114,17 @@ async def test_a_start_that_keeps_failing_ends_as_create_container_error(
 
     with pytest.raises(CreateContainerError, match="CreateContainerError: never"):
         await node.kubelet.prepare(one, one.containers[0])
+
+
+@pytest.mark.parametrize(("failed", "phase"), [(True, Phase.FAILED), (False, Phase.SUCCEEDED)])
+async def test_a_pod_that_ended_has_the_phase_of_its_end(
+    node: Node, phase: Phase, *, failed: bool
+) -> None:
+    await node.kubelet.admit(one := pod())
+
+    node.kubelet.ended(one.uid, failed=failed)
+
+    assert node.kubelet.pods.statuses[one.uid].phase is phase
 
 
 async def test_looking_during_an_admission_gives_devices_out_twice_as_in_the_real_one(

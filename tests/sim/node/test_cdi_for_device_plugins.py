@@ -3,7 +3,6 @@
 import pytest
 
 from gpumanager.sim import events
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_1_6
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
@@ -12,11 +11,7 @@ from tests.dra.node_of_claims import WaitingForNobody
 from tests.sim.node.test_node import container, pod
 from tests.waiting import until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 FLAGS = {"device-plugin-cdi": "true"}
 
 

@@ -7,20 +7,17 @@ from pathlib import Path
 import pytest
 
 from gpumanager.sim import events, host
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.gpu import install_driver
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.node import SimulatedNode
 from tests.sim.node.test_node import container, pod
 from tests.volume.driver_host import VERSION, Parts
 
-MISSING = namespaces_available()
 GRAPHICS = f"libnvidia-glcore.so.{VERSION}"
 LIST = ("sh", "-c", "ls /usr/local/nvidia/lib64 | grep -c glcore")
 
 
 @pytest.mark.namespaces
-@pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
 @pytest.mark.parametrize("cdi", ["false", "true"])
 async def test_a_share_without_graphics_in_its_capabilities_sees_no_opengl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cdi: str

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
@@ -15,8 +16,6 @@ from gpumanager.limits.pages.books import read_usage
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import events
 from gpumanager.sim.agent import AgentDied
-from gpumanager.sim.container.process import namespaces_available
-from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
@@ -25,11 +24,7 @@ from gpumanager.units import GIB, MIB
 from tests.sim.host_watch import HostWatch
 from tests.waiting import until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 
 CONTEXT = 104 * MIB
@@ -43,9 +38,12 @@ class Watched:
         self.seen: list[events.Event] = []
         self.node = SimulatedNode(load_machine("t4x4"), on_event=self.seen.append)
 
+    @property
+    def lines(self) -> list[str]:
+        return [one.line for one in self.seen if isinstance(one, events.ContainerPrinted)]
+
     def printed(self, words: str) -> bool:
-        lines = [one.line for one in self.seen if isinstance(one, events.ContainerPrinted)]
-        return any(words in line for line in lines)
+        return any(words in line for line in self.lines)
 
 
 @pytest.fixture
@@ -71,13 +69,40 @@ def pod(*containers: ContainerManifest, name: str = "pod") -> Pod:
     return Pod("default", name, containers)
 
 
-async def run_one(node: SimulatedNode, *command: str) -> ContainerResult:
-    (result,) = await node.run([pod(container(*command))])
-    return result
+class Ran(NamedTuple):
+    """Several pods that ran on one node: their containers by name, and what they printed."""
+
+    results: Mapping[str, ContainerResult]
+    printed: Sequence[str]
 
 
-async def test_a_pod_gets_what_it_asked_for_and_no_byte_more(node: SimulatedNode) -> None:
-    result = await run_one(node, "cuda-play", "allocate", "--block", "100MiB", "--until-refused")
+@pytest.fixture(scope="module")
+def ran() -> Ran:
+    script = "trap 'echo told; exit 0' TERM; echo beside; sleep 60 & wait"
+    compat = (("LD_LIBRARY_PATH", "/usr/local/cuda/compat"),)
+    fill = ("cuda-play", "allocate", "--block", "100MiB", "--until-refused")
+    fetch = ContainerManifest("fetch", ContainerKind.INIT, ("sh", "-c", "exit 3"))
+    sidecar = ContainerManifest("log", ContainerKind.SIDECAR, ("sh", "-c", script))
+    pods = [
+        pod(container(*fill, name="fill"), name="first"),
+        pod(container("sh", "-c", "ls /dev/nvidia* || exit 7", cores=0, blocks=0, name="plain")),
+        pod(container("cuda-play", "query", cores=200, blocks=0, name="whole"), name="whole"),
+        pod(replace(container("cuda-play", "query", name="own"), environment=compat), name="own"),
+        pod(fetch, container("true", cores=0, blocks=0, name="later"), name="failing"),
+        pod(sidecar, container("sleep", "0.5", cores=0, blocks=0, name="app"), name="beside"),
+    ]
+
+    async def run() -> Ran:
+        watched = Watched()
+        async with watched.node as node:
+            results = {one.container.name: one for one in await node.run(pods)}
+        return Ran(results, watched.lines)
+
+    return asyncio.run(run())
+
+
+def test_a_pod_gets_what_it_asked_for_and_no_byte_more(ran: Ran) -> None:
+    result = ran.results["fill"]
 
     assert (result.exit_code, result.refused) == (0, None)
     assert result.memory_limit == GIB
@@ -87,28 +112,31 @@ async def test_a_pod_gets_what_it_asked_for_and_no_byte_more(node: SimulatedNode
     assert result.why == "a free GPU, since no GPU in use had room"
 
 
-async def test_a_container_without_gpus_sees_none(node: SimulatedNode) -> None:
-    plain = pod(container("sh", "-c", "ls /dev/nvidia* || exit 7", cores=0, blocks=0))
-
-    (result,) = await node.run([plain])
+def test_a_container_without_gpus_sees_none(ran: Ran) -> None:
+    result = ran.results["plain"]
 
     assert (result.exit_code, result.gpus, result.share_target) == (7, (), None)
 
 
-async def test_a_container_sees_only_its_gpus(watched: Watched) -> None:
-    await watched.node.run([pod(container("cuda-play", "query", cores=200, blocks=0))])
-
-    assert watched.printed("2 devices")
+def test_a_container_sees_only_its_gpus(ran: Ran) -> None:
+    assert any("2 devices" in line for line in ran.printed)
 
 
-async def test_where_an_image_has_its_own_libcuda_there_is_the_shim(watched: Watched) -> None:
-    compat = (("LD_LIBRARY_PATH", "/usr/local/cuda/compat"),)
-    own = replace(container("cuda-play", "query"), environment=compat)
+def test_where_an_image_has_its_own_libcuda_there_is_the_shim(ran: Ran) -> None:
+    assert ran.results["own"].exit_code == 0
+    assert any("MiB free of 1 GiB" in line for line in ran.printed)
 
-    (result,) = await watched.node.run([pod(own)])
 
-    assert result.exit_code == 0
-    assert watched.printed("MiB free of 1 GiB")
+def test_an_init_container_that_fails_keeps_the_others_from_running(ran: Ran) -> None:
+    fetch, later = ran.results["fetch"], ran.results["later"]
+
+    assert fetch.exit_code == 3
+    assert (later.exit_code, later.refused) == (None, "init container fetch failed: exit 3")
+
+
+def test_a_sidecar_runs_beside_the_apps_and_ends_after_them(ran: Ran) -> None:
+    assert (ran.results["log"].exit_code, ran.results["app"].exit_code) == (0, 0)
+    assert {"beside", "told"} <= {*ran.printed}
 
 
 async def test_the_simulated_gpus_own_books_agree_with_the_shims(watched: Watched) -> None:
@@ -171,7 +199,7 @@ async def test_a_restarted_agent_finds_every_grant_and_containers_stay_limited(
 
 async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watched) -> None:
     node = watched.node
-    command = ("cuda-play", "launch", "--kernel", "2ms", "--seconds", "3", "--memory", "900MiB")
+    command = ("cuda-play", "launch", "--kernel", "2ms", "--seconds", "2", "--memory", "900MiB")
     one = pod(container(*command))
     await node.admit(one)
     running = asyncio.create_task(node.runner.run(one))
@@ -183,8 +211,8 @@ async def test_a_container_stays_limited_while_the_agent_is_gone(watched: Watche
 
     assert result.exit_code == 0
     assert result.measured.share is not None
-    # 100 without a limit. A quiet machine shows 35: 150 ms were saved, in 3 s. The exact figures
-    # are the virtual clock's (tests/sim/harness/test_turns.py).
+    # 100 without a limit. A quiet machine shows some 37: 150 ms were saved, in 2 s. The exact
+    # figures are the virtual clock's (tests/sim/harness/test_shares.py).
     assert result.measured.share < 50
     host.expect(result.measured, holds=result.measured.share > 30 - 5)
     await node.start_agent()
@@ -202,31 +230,6 @@ async def test_an_agent_that_dies_ends_the_simulation_with_its_last_words(
 
     with pytest.raises(AgentDied, match=r"ended with status -9.*registered"):
         await asyncio.wait_for(working, 120)
-
-
-async def test_an_init_container_that_fails_keeps_the_others_from_running(
-    node: SimulatedNode,
-) -> None:
-    first = ContainerManifest("fetch", ContainerKind.INIT, ("sh", "-c", "exit 3"))
-    one = pod(first, container("true", cores=0, blocks=0))
-
-    fetch, main = await node.run([one])
-
-    assert fetch.exit_code == 3
-    assert (main.exit_code, main.refused) == (None, "init container fetch failed: exit 3")
-    assert node.kubelet.pods.statuses[one.uid].phase is Phase.FAILED
-
-
-async def test_a_sidecar_runs_beside_the_apps_and_ends_after_them(watched: Watched) -> None:
-    script = "trap 'echo told; exit 0' TERM; echo beside; sleep 60 & wait"
-    sidecar = ContainerManifest("log", ContainerKind.SIDECAR, ("sh", "-c", script))
-    app = container("sleep", "0.5", cores=0, blocks=0)
-
-    log, main = await watched.node.run([pod(sidecar, app)])
-
-    assert (log.exit_code, main.exit_code) == (0, 0)
-    assert watched.printed("beside")
-    assert watched.printed("told")
 
 
 async def test_many_pods_at_once_never_get_more_than_there_is(node: SimulatedNode) -> None:

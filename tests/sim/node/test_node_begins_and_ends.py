@@ -13,7 +13,6 @@ from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
 from gpumanager.sim import agent, node
 from gpumanager.sim.agent import AgentDied
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.sim.host import NodeDisk, furnish, sweep
 from gpumanager.sim.machine import Machine
@@ -22,11 +21,7 @@ from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 from tests.waiting import has_ended, until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 
 async def test_nothing_is_left_behind_of_a_node() -> None:

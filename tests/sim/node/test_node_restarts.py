@@ -6,24 +6,17 @@ import pytest
 
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.names import VCORE, VMEMORY
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.kubelet.kubelet import RunOptions
-from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_36, KUBELET_1_37
+from gpumanager.sim.kubelet.versions import KUBELET_1_20, KUBELET_1_37
 from gpumanager.sim.machines import load_machine
 from gpumanager.sim.manifest.pods import ContainerManifest, Pod
 from gpumanager.sim.node import SimulatedNode
 
 BOUND = 120.0
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 
-@pytest.fixture(
-    params=[KUBELET_1_20, KUBELET_1_36, KUBELET_1_37], ids=lambda version: version.number
-)
+@pytest.fixture(params=[KUBELET_1_20, KUBELET_1_37], ids=lambda version: version.number)
 async def node(request: pytest.FixtureRequest) -> AsyncIterator[SimulatedNode]:
     async with SimulatedNode(load_machine("t4x4"), version=request.param) as node:
         yield node

@@ -7,7 +7,6 @@ import pytest
 
 from gpumanager.kube.pod import ContainerKind
 from gpumanager.sim import events
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.sim.container_runtime import CONTAINERD_1_6, CONTAINERD_2, ContainerdVersion
 from gpumanager.sim.kubelet.pods import Phase
 from gpumanager.sim.machines import load_machine
@@ -18,11 +17,7 @@ from tests.contracts.dra.simulated_claims import MemoryApi, allocated
 from tests.contracts.dra.stub_driver import StubDriver
 from tests.waiting import until
 
-MISSING = namespaces_available()
-pytestmark = [
-    pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-]
+pytestmark = pytest.mark.namespaces
 
 SHELL = ("sh", "-c", 'echo "limit=$LIMIT"; exit 3')
 MAIN = ContainerManifest("main", ContainerKind.APP, SHELL, claims=(ContainerClaim("gpu"),))
@@ -53,15 +48,21 @@ class ClaimsNode:
         return [one.line for one in self.seen if isinstance(one, events.ContainerPrinted)]
 
 
-@pytest.fixture(params=[CONTAINERD_2, CONTAINERD_1_6], ids=lambda kind: kind.number)
-async def claiming(request: pytest.FixtureRequest) -> AsyncIterator[ClaimsNode]:
-    claiming = ClaimsNode(request.param)
+@pytest.fixture
+def runtime() -> ContainerdVersion:
+    return CONTAINERD_2
+
+
+@pytest.fixture
+async def claiming(runtime: ContainerdVersion) -> AsyncIterator[ClaimsNode]:
+    claiming = ClaimsNode(runtime)
     async with claiming.node:
         await claiming.start()
         yield claiming
         await claiming.driver.stop()
 
 
+@pytest.mark.parametrize("runtime", [CONTAINERD_2, CONTAINERD_1_6], ids=lambda kind: kind.number)
 async def test_a_container_has_what_its_claim_gives_unless_the_runtime_is_too_old(
     claiming: ClaimsNode,
 ) -> None:

@@ -224,7 +224,7 @@ def test_racing_processes_killed_at_any_moment_never_get_over_the_limit_nor_leav
         children[slot] = start_storm(page, slot, limit)
 
     observer = page.join(0)
-    for _ in range(60):
+    for _ in range(30):
         for _ in range(200):
             # not books_total(): words that change while they are read make a sum of no moment
             assert lib.books_room(observer, 0, 0, limit) == lib.BOOKS_ROOM

@@ -1,6 +1,5 @@
 """How a program gets at the driver through the shim: by name, by version, by cuGetProcAddress."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.sim.gpu import SimulatedGpus
 from tests.native.gpu_node import GpuNode, machine_of
-from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation, reached
+from tests.native.shim_container import ALLOCATION, LIMIT, Container, allocation
 from tests.native.table.hook_table import hooked
 from vcuda_shim._shim import lib
 
@@ -116,24 +115,19 @@ async def told_after(
     asked: list[tuple[str, int]], container: Container, manager: VirtualManager, **env: str
 ) -> tuple[int, bool]:
     """What the shim of a program that asks for these tells the manager: degraded, unlimited."""
-    work = container.work
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        f"""
 driver = cuda()
 for question in {asked!r}:
     assert entry(driver, *question)[1]
 driver.cuInit(0)
-reach({str(work / "asked")!r})
-wait_for({str(work / "seen")!r})
+pause()
 """,
-            **env,
-        )
+        **env,
     )
-    await reached(work / "asked", running)
+    await program.pauses()
     (process,) = manager.usage(ALLOCATION).processes
-    (work / "seen").touch()
-    await running
+    await program.ends()
     return process.degraded, process.unlimited
 
 
@@ -234,26 +228,22 @@ async def test_a_program_of_cuda_13_is_hooked_and_not_degraded(
     container = await node.container(LIMIT, cores=99)
     asked = [("cuCtxSynchronize", 13000), ("cuMulticastBindMem", 13010)]
     asked += [("cuMulticastBindAddr", 13010), ("cuStreamBeginRecaptureToGraph", 13030)]
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        f"""
 driver = cuda()
 begin(driver)
 names = {{address_of(getattr(driver, name)): name for name in {hooked("cuda")!r}
          if hasattr(driver, name)}}
 hooks = [names.get(entry(driver, *question, 0)[1]) for question in {asked!r}]
 synchronised = driver.cuCtxSynchronize_v2(None)
-reach({str(work / "asked")!r})
-wait_for({str(work / "seen")!r})
+pause()
 tell(hooks=hooks, synchronised=synchronised)
 """
-        )
     )
-    await reached(work / "asked", running)
+    await program.pauses()
     (process,) = manager.usage(ALLOCATION).processes
-    (work / "seen").touch()
 
-    assert await running == {
+    assert await program.ends() == {
         "hooks": [
             "cuCtxSynchronize_v2",
             "cuMulticastBindMem_v2",

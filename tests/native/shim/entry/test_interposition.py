@@ -3,7 +3,6 @@
 C programs in a container of 64 MiB, over a stand-in driver of 1 GiB that counts what reaches it.
 """
 
-import asyncio
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from gpumanager.limits.manager import VirtualManager
 from gpumanager.units import MIB
-from tests.native.shim_container import ALLOCATION, Container, reached
+from tests.native.shim_container import ALLOCATION, Container
 
 pytestmark = pytest.mark.namespaces
 
@@ -114,26 +113,22 @@ async def test_two_copies_of_the_shim_in_one_process_hold_one_limit_together(
 
 @pytest.mark.parametrize("names", [("libcuda.so", "libcuda.so.1"), ("libcuda.so.1", "libcuda.so")])
 async def test_both_names_of_the_library_lead_to_one_shim(
-    container: Container, manager: VirtualManager, work: Path, names: tuple[str, str]
+    container: Container, manager: VirtualManager, names: tuple[str, str]
 ) -> None:
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        f"""
 first, second = (ctypes.CDLL(name) for name in {names!r})
 first.cuInit(0)
 tell(half=allocate(first, {32 * MIB})[0], over=allocate(second, {33 * MIB})[0],
      rest=allocate(second, {32 * MIB})[0], full=allocate(first, 1)[0],
      calls=[library.stand_in_calls(b"cuMemAlloc_v2") for library in (first, second)])
-reach({str(work / "asked")!r})
-wait_for({str(work / "seen")!r})
+pause()
 """
-        )
     )
-    await reached(work / "asked", running)
+    await program.pauses()
     processes = manager.usage(ALLOCATION).processes
-    (work / "seen").touch()
 
-    assert await running == {"half": 0, "over": 2, "rest": 0, "full": 2, "calls": [2, 2]}
+    assert await program.ends() == {"half": 0, "over": 2, "rest": 0, "full": 2, "calls": [2, 2]}
     assert len(processes) == 1
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from gpumanager.units import MIB
 from tests.native.measured_node import CONTEXT, LIMIT, MeasuredNode, eventually
-from tests.native.shim_container import reached
 from tests.native.sim_box import PAGE
 
 pytestmark = pytest.mark.namespaces
@@ -28,24 +27,21 @@ class Interrupted:
 
     async def run(self, before: str, after: str) -> tuple[int, int, Any]:
         """What the books hold at the end, what the driver does, and what the program told."""
-        work = self.measured.work
         script = f"""
 program = Program({LIMIT})
 {before}
-reach({str(work / "before")!r}); wait_for({str(work / "measured")!r})
+pause()
 {after}
-reach({str(work / "after")!r}); wait_for({str(work / "looked")!r})
+pause()
 tell(both=program.both())
 """
         container = await self.measured.container()
-        running = asyncio.create_task(container.run(CLIENT + script))
-        await reached(work / "before", running)
+        program = container.begin(CLIENT + script)
+        await program.pauses()
         await self.measured.manager.measure()
-        (work / "measured").touch()
-        await reached(work / "after", running)
+        await program.pauses()
         books, truth = self.measured.held(), self.measured.account().bytes_now
-        (work / "looked").touch()
-        return books, truth, (await running)["both"]
+        return books, truth, (await program.ends())["both"]
 
 
 SHRINKS = {
@@ -126,7 +122,7 @@ tell(did=did)
     )
 
     sampling.cancel()
-    assert sum(did["granted"] for did in told["did"]) > 100
+    assert sum(did["granted"] for did in told["did"]) > 40
     assert sum(did["refused"] for did in told["did"]) > 10
     beyond = 4 * PAGE  # each has several contexts: in whose pages there is room is a guess
     assert limit // 2 < measured.account().bytes_peak <= limit + beyond
@@ -144,7 +140,7 @@ async def test_books_are_the_ledger_again_after_one_look_when_all_is_quiet(
         CLIENT
         + f"""
 program, wrong = Program({LIMIT}, {seed}), []
-for turn in range(400):
+for turn in range(150):
     name = program.choice.choice(TAKING + GIVING)
     result = getattr(program, name)()
     if result not in RESULTS or turn % 10 == 9 and program.books() != program.truth():

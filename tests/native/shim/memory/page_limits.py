@@ -21,6 +21,9 @@ from gpumanager.units import KIB, MIB
 from tests.native.measured_node import CONTEXT, MeasuredNode
 from tests.native.sim_box import PAGED
 
+MEASURE_SECONDS: Final = 0.2
+MEASURED: Final = MEASURE_SECONDS + 0.5
+"""After which the manager has measured once more, even on a busy machine."""
 UNKIND: Final = replace(PAGED, hides_managed=True)
 LIMIT: Final = 3072 * MIB
 PIECES: Final = tuple(MIB * sixteenths // 16 for sixteenths in (4, 9, 16, 18, 24, 32, 33, 56))
@@ -69,7 +72,7 @@ async def filled(measured: MeasuredNode, size: int) -> Filled:
 make()
 tell(first=memory(driver))
 held = fill({size})
-time.sleep(1.5)
+time.sleep({MEASURED})
 for address in held:
     assert free(driver, address) == SUCCESS
 refused, seconds = ask_again({LIMIT} - {CONTEXT} - {32 * MIB})
@@ -92,9 +95,9 @@ if {managed}:
     assert driver.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t({managed}), 1) == SUCCESS
 assert soon(lambda: load(4096) and True)
 memory(driver)
-time.sleep(1.5)
+time.sleep({MEASURED})
 fill({32 * MIB})
-time.sleep(1.5)
+time.sleep({MEASURED})
 fill({2 * MIB})
 """,
         LIMIT,
@@ -108,7 +111,7 @@ async def _each(work: Path, what: Any, sizes: Sequence[int]) -> list[Any]:
         folder = work / str(size)
         folder.mkdir(parents=True)
         measured = MeasuredNode(folder, UNKIND)
-        measuring = asyncio.create_task(measured.manager.measure_every(1.0))
+        measuring = asyncio.create_task(measured.manager.measure_every(MEASURE_SECONDS))
         try:
             found.append(await what(measured, size))
         finally:

@@ -208,7 +208,7 @@ tell(bad=bad, null=null, nowhere=driver.cuArrayCreate_v2(None, ctypes.byref(flat
 
 
 async def test_rows_of_the_first_interface_are_charged_as_the_driver_pads_them(
-    simulated: Container, gpu: SimulatedGpus
+    simulated: Container,
 ) -> None:
     told = await run(
         simulated,

@@ -27,32 +27,6 @@ tell(with_one=with_one, first=first, loaded=loaded, again=memory(driver)[0])
     assert told == {"with_one": free, "first": 0, "loaded": free - 64 * MIB, "again": free}
 
 
-async def test_a_further_context_is_charged_with_what_it_took(measured: MeasuredNode) -> None:
-    told = await measured.run("create(); create(); tell(free=memory(driver)[0])")
-
-    assert told["free"] == LIMIT - CONTEXT - CONTEXT // 4
-    assert measured.account().bytes_peak == CONTEXT + CONTEXT // 4
-
-
-async def test_a_context_that_was_attached_to_is_given_back_when_the_last_one_detaches(
-    measured: MeasuredNode,
-) -> None:
-    told = await measured.run(
-        f"""
-context, attached = create(), ctypes.c_void_p()
-assert allocate(driver, {64 * MIB})[0] == SUCCESS
-assert driver.cuCtxAttach(ctypes.byref(attached), 0) == SUCCESS
-assert driver.cuCtxDetach(context) == SUCCESS
-still = memory(driver)[0]
-assert driver.cuCtxDetach(context) == SUCCESS
-create()
-tell(still=still, again=memory(driver)[0])
-"""
-    )
-
-    assert told == {"still": LIMIT - CONTEXT - 64 * MIB, "again": LIMIT - CONTEXT}
-
-
 @pytest.mark.parametrize(
     "end",
     [
@@ -81,21 +55,6 @@ tell(between=between, still=still, again=memory(driver)[0])
 
     assert told["between"] == told["still"] == LIMIT - CONTEXT - 64 * MIB
     assert told["again"] == LIMIT - CONTEXT
-
-
-async def test_memory_can_be_taken_to_the_last_byte_beside_the_drivers_own(
-    measured: MeasuredNode,
-) -> None:
-    told = await measured.run(
-        """
-make()
-left = memory(driver)[0]
-tell(all=allocate(driver, left)[0], more=allocate(driver, 1)[0], free=memory(driver)[0])
-"""
-    )
-
-    assert told == {"all": 0, "more": 2, "free": 0}
-    assert measured.account().bytes_peak == LIMIT
 
 
 async def test_a_limit_below_the_known_size_of_a_context_refuses_it_untried(

@@ -1,13 +1,10 @@
 """What the driver took and nobody has measured yet: the estimate stands, and is put right."""
 
-import asyncio
-
 import pytest
 
 from gpumanager.limits.overhead import ASSUMED
 from gpumanager.units import GIB, MIB
 from tests.native.measured_node import CLIENT, CONTEXT, LIMIT, NAME, MeasuredNode
-from tests.native.shim_container import reached
 from vcuda_shim._shim import lib
 
 pytestmark = pytest.mark.namespaces
@@ -20,8 +17,7 @@ async def test_without_an_answer_the_estimate_stands_and_nothing_hangs(
     container = await measured.container()
     script = f"""
 driver.cuInit(0)
-reach({str(measured.work / "begun")!r})
-wait_for({str(measured.work / "away")!r})
+pause()
 begun = time.monotonic()
 create()
 first = time.monotonic() - begun
@@ -29,23 +25,20 @@ before = waits()
 for _ in range(200):
     memory(driver)
 seen, calls = memory(driver)[0], waits() - before
-reach({str(measured.work / "seen")!r})
-wait_for({str(measured.work / "back")!r})
+pause()
 create()
 def is_exact():
     assert driver.cuModuleUnload(load(0)) == SUCCESS
     return memory(driver)[0] == {LIMIT - CONTEXT - CONTEXT // 4}
 tell(first=first, seen=seen, calls=calls, back=soon(is_exact, 2))
 """
-    running = asyncio.create_task(container.run(CLIENT + script))
-    await reached(measured.work / "begun", running)
+    program = container.begin(CLIENT + script)
+    await program.pauses()
     await measured.manager.stop()
-    (measured.work / "away").touch()
-    await reached(measured.work / "seen", running)
+    await program.pauses()
     measured.manager = measured.new_manager()
     await measured.container()
-    (measured.work / "back").touch()
-    told = await running
+    told = await program.ends()
 
     assert told["seen"] == LIMIT - CONTEXT
     assert told["back"]  # once it did something: under an idle program free memory does not grow
@@ -103,30 +96,26 @@ async def test_a_regular_measurement_puts_an_estimate_right(measured: MeasuredNo
     await measured.run("make()")
     container = await measured.container()
     measured.meter.fails = True
-    running = asyncio.create_task(
-        container.run(
-            CLIENT
-            + f"""
+    program = container.begin(
+        CLIENT
+        + f"""
 create(); create()
 seen = memory(driver)[0]
-reach({str(measured.work / "made")!r})
-wait_for({str(measured.work / "measured")!r})
+pause()
 idle = memory(driver)[0]
 def is_exact():
     assert driver.cuModuleUnload(load(0)) == SUCCESS
     return memory(driver)[0] == {LIMIT - CONTEXT - CONTEXT // 4}
 tell(seen=seen, idle=idle, exact=soon(is_exact, 2))
 """
-        )
     )
-    await reached(measured.work / "made", running)
+    await program.pauses()
     estimated = measured.held()
     (process,) = measured.manager.usage(NAME).processes
     measured.meter.fails = False
     await measured.manager.measure()
     await measured.manager.measure()
-    (measured.work / "measured").touch()
-    told = await running
+    told = await program.ends()
 
     assert estimated == 2 * CONTEXT
     assert process.degraded == lib.VCUDA_DEGRADED_MEASURE

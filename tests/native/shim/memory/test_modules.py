@@ -4,29 +4,10 @@ the driver takes, or undone."""
 import pytest
 
 from gpumanager.units import MIB
-from tests.native.measured_node import CONTEXT, LIMIT, MeasuredNode
+from tests.native.measured_node import LIMIT, MeasuredNode
 from tests.native.sim_box import PAGE
 
 pytestmark = pytest.mark.namespaces
-
-
-async def test_a_module_is_charged_with_its_variables_until_it_is_unloaded(
-    measured: MeasuredNode,
-) -> None:
-    told = await measured.run(
-        f"""
-make()
-module = load({100 * MIB})
-loaded = memory(driver)[0]
-assert driver.cuModuleUnload(module) == SUCCESS
-tell(loaded=loaded, unloaded=memory(driver)[0])
-"""
-    )
-
-    assert told == {
-        "loaded": LIMIT - CONTEXT - 102 * MIB,  # the variable, and a page for the code
-        "unloaded": LIMIT - CONTEXT,
-    }
 
 
 LOADERS = [
@@ -56,29 +37,6 @@ tell(big=big, small=small[0], between=free - between, after=free - memory(driver
 
     assert told == {"big": [2, None], "small": 0, "between": PAGE, "after": 0}
     assert measured.account().bytes_peak <= LIMIT
-
-
-async def test_a_cubin_beyond_the_limit_is_refused_before_the_driver_sees_it(
-    measured: MeasuredNode,
-) -> None:
-    told = await measured.run(f"make(); tell(big=try_load_image(cubin({LIMIT}))[0])")
-
-    assert told == {"big": 2}
-    assert measured.account().bytes_peak == CONTEXT
-
-
-async def test_what_no_image_tells_is_measured_and_undone_beyond_the_limit(
-    measured: MeasuredNode,
-) -> None:
-    told = await measured.run(
-        f"""
-make()
-assert allocate(driver, memory(driver)[0] - {2 * MIB})[0] == SUCCESS
-tell(big=try_load_image(fat({3 * MIB}))[0], free=memory(driver)[0])
-"""
-    )
-
-    assert told == {"big": 2, "free": 2 * MIB}
 
 
 async def test_a_library_loaded_without_a_context_counts_when_a_kernel_is_asked_for(
@@ -112,24 +70,3 @@ tell(taken=free - memory(driver)[0])
 
     assert told["taken"] == 14 * MIB  # 32 of them share a page
     assert measured.meter.passes < 100
-
-
-async def test_a_kernel_of_a_library_is_asked_for_and_its_library_counts(
-    measured: MeasuredNode,
-) -> None:
-    told = await measured.run(
-        f"""
-driver.cuInit(0)
-library, kernel, function = load_library({MIB}), ctypes.c_void_p(), ctypes.c_void_p()
-create()
-assert driver.cuLibraryGetKernel(ctypes.byref(kernel), library, b"k") == SUCCESS
-before = memory(driver)[0]
-assert driver.cuKernelGetFunction(ctypes.byref(function), kernel) == SUCCESS
-loaded = memory(driver)[0]
-assert driver.cuLibraryUnload(library) == SUCCESS
-time.sleep(0.06)
-tell(taken=before - loaded)
-"""
-    )
-
-    assert told == {"taken": PAGE}

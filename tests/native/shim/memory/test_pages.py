@@ -1,6 +1,5 @@
 """The memory limit on a driver that is as unkind as real ones (page_limits.py has the tables)."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +8,14 @@ import pytest
 
 from gpumanager.units import KIB, MIB
 from tests.native.measured_node import CLIENT, CONTEXT, Start, measured_each
-from tests.native.shim.memory.page_limits import LIMIT, UNKIND, beside_managed, filled
-from tests.native.shim_container import reached
+from tests.native.shim.memory.page_limits import (
+    LIMIT,
+    MEASURE_SECONDS,
+    MEASURED,
+    UNKIND,
+    beside_managed,
+    filled,
+)
 from tests.native.sim_box import PAGE, PAGED
 
 pytestmark = pytest.mark.namespaces
@@ -18,8 +23,7 @@ pytestmark = pytest.mark.namespaces
 
 @pytest.fixture
 async def start(work: Path) -> AsyncIterator[Start]:
-    """A node whose manager measures once a second."""
-    async with measured_each(work, 1.0) as begin:
+    async with measured_each(work, MEASURE_SECONDS) as begin:
         yield begin
 
 
@@ -54,7 +58,7 @@ make()
 before = memory(driver)[0]
 code, address = vm.ipc_open(sys.argv[1])
 assert code == 0
-time.sleep(2.5)
+time.sleep({twice})
 assert driver.cuModuleUnload(load(0)) == SUCCESS
 seen, mine = memory(driver)[0], allocate(driver, {mine})[0]
 assert vm.ipc_close(address) == 0
@@ -79,6 +83,7 @@ async def test_memory_of_another_process_is_not_charged_twice(
     shared = 1024 * MIB
     room = LIMIT - shared - 2 * CONTEXT - 4 * PAGE
     script = IMPORTER.replace("{shared}", str(shared)).replace("{mine}", str(room))
+    script = script.replace("{twice}", str(2 * MEASURED))
 
     told = await (await measured.container(LIMIT)).run(CLIENT + script)
 
@@ -111,33 +116,29 @@ async def test_free_memory_does_not_grow_under_a_program_that_does_nothing(start
     await measured.run("make()")  # the size of a context is known
     container = await measured.container()
     places = {name: measured.work / name for name in ("begun", "away", "seen", "back")}
-    running = asyncio.create_task(
-        container.run(
-            CLIENT
-            + f"""
+    program = container.begin(
+        CLIENT
+        + """
 create()
-reach({str(places["begun"])!r})
-wait_for({str(places["away"])!r})
+pause()
 create()
 first = memory(driver)[0]
-reach({str(places["seen"])!r})
-wait_for({str(places["back"])!r})
+pause()
 time.sleep(1.2)
 later = [memory(driver)[0] for _ in range(50)]
 tell(grew=max(later) > first)
 """
-        )
     )
-    await reached(places["begun"], running)
+    await program.pauses()
     measured.meter.fails = True
     places["away"].touch()
-    await reached(places["seen"], running)
+    await program.pauses()
     held = measured.held()
     measured.meter.fails = False
     await measured.manager.measure()
     await measured.manager.measure()
     places["back"].touch()
-    told = await running
+    told = await program.ends()
 
     assert held == 2 * CONTEXT  # the second takes a quarter of that, but nobody had seen it
     assert not told["grew"]

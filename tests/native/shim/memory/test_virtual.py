@@ -1,5 +1,6 @@
 """Virtual memory management through the shim over the simulated driver: limits, books, ledger."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,104 @@ async def stood_in(
     return Container(libraries, await allocation(manager), work)
 
 
+RULES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "what is mapped stays charged when its handle is released": (
+        """
+vm.begin()
+at = vm.reserve(256 * P)
+held = [vm.segment(at, 40 * P), vm.held(), vm.create(25 * P)[0]]
+tell(held=held, unmapped=vm.unmap(at, 40 * P), after=vm.held(),
+     again=[vm.segment(at, 64 * P), vm.held()])
+""",
+        {"held": [0, [40, 40], 2], "unmapped": 0, "after": [0, 0], "again": [0, [64, 64]]},
+    ),
+    "memory mapped at many places is charged once until the last is unmapped": (
+        """
+vm.begin()
+at, (_, handle) = vm.reserve(256 * P), vm.create(8 * P)
+codes = [vm.map_at(at + n * 8 * P, 8 * P, handle) for n in range(4)] + [vm.release(handle)]
+seen = [vm.held()]
+for first, count in ((1, 2), (0, 1), (3, 1)):
+    codes.append(vm.unmap(at + first * 8 * P, count * 8 * P))
+    seen.append(vm.held())
+tell(codes=codes, seen=seen)
+""",
+        {"codes": [0] * 8, "seen": [[8, 8], [8, 8], [8, 8], [0, 0]]},
+    ),
+    "a retained handle keeps the memory and its charge": (
+        """
+vm.begin()
+at = vm.reserve(8 * P)
+vm.segment(at, 8 * P)
+code, handle = vm.retain(at + 5 * P)
+seen = [vm.unmap(at, 8 * P), vm.held(), vm.create(57 * P)[0]]
+tell(code=code, seen=seen, released=[vm.release(handle), vm.release(handle)], after=vm.held())
+""",
+        {"code": 0, "seen": [0, [8, 8], 2], "released": [0, 1], "after": [0, 0]},
+    ),
+    "what the driver refuses changes no charge": (
+        """
+vm.begin()
+at, (_, handle) = vm.reserve(8 * P), vm.create(4 * P)
+codes = [vm.create(P + 1)[0], vm.create(0)[0], vm.map_at(at, 8 * P, handle),
+         vm.map_at(at, 4 * P, handle), vm.map_at(at, 4 * P, handle),
+         vm.unmap(at, 2 * P), vm.unmap(at, 8 * P), vm.release(handle + 1),
+         vm.cuda.cuMemCreate(None, vm.SIZE(P), None, vm.U64(0)),
+         vm.cuda.cuMemRetainAllocationHandle(None, ctypes.c_void_p(at))]
+seen = vm.held()
+tell(codes=codes, seen=seen, end=[vm.release(handle), vm.unmap(at, 4 * P), vm.held()])
+""",
+        {"codes": [1, 1, 1, 0, 1, 1, 1, 1, 1, 1], "seen": [4, 4], "end": [0, 0, [0, 0]]},
+    ),
+    "threads without a context charge and give back": (
+        """
+import threading
+vm.begin()
+codes = []
+def work(n):
+    at = vm.reserve(4 * P)
+    for _ in range(50):
+        code = vm.segment(at, 4 * P)
+        codes.append(code or vm.unmap(at, 4 * P))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+tell(codes=sorted(set(codes)), count=len(codes), held=vm.held())
+""",
+        {"codes": [0], "count": 200, "held": [0, 0]},
+    ),
+    "each function is the shim's however it is asked for": (
+        """
+names = ("cuMemCreate cuMemRelease cuMemRetainAllocationHandle cuMemMap cuMemUnmap"
+         " cuMemExportToShareableHandle cuMemImportFromShareableHandle cuMemMapArrayAsync"
+         " cuMulticastCreate cuMulticastBindMem cuMulticastBindAddr cuMulticastUnbind").split()
+vm.begin()
+wrong = [name for name in names for flags in (0, 1, 2)
+         if entry(vm.cuda, name, 12050, flags)[:2] != (0, address_of(
+             getattr(vm.cuda, name + ("_ptsz" if "Async" in name and flags == 2 else ""))))]
+real = ctypes.CDLL("libvcuda-real.so.1")
+same = [name for name in names if address_of(getattr(vm.cuda, name)) ==
+        address_of(getattr(real, name))]
+sparse = [getattr(vm.cuda, "cuMemMapArrayAsync" + end)(None, 0, None) for end in ("", "_ptsz")]
+empty = (ctypes.c_char * 96)()
+mapped = [getattr(vm.cuda, "cuMemMapArrayAsync" + end)(empty, 1, None) for end in ("", "_ptsz")]
+tell(wrong=wrong, same=same, alike=sparse == mapped)
+""",
+        {"wrong": [], "same": [], "alike": True},
+    ),
+}
+"""The rule, a program that keeps to it, and what it tells."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+async def test_virtual_memory_is_charged_while_anything_keeps_it(
+    container: Container, rule: str
+) -> None:
+    script, expected = RULES[rule]
+
+    assert await container.run(PRELUDE + script) == expected
+
+
 async def test_memory_is_refused_beyond_the_limit_without_any_context_and_life_goes_on(
     container: Container, node: GpuNode
 ) -> None:
@@ -49,82 +148,6 @@ tell(codes=[first[0], whole[0], last[0], beyond[0]], freed=vm.release(first[1]),
     ((account, _),) = accounts_by_gpu(node.gpus)
     assert (account.bytes_peak, account.refused) == (LIMIT, 0)
     assert node.manager.usage(AllocationID("one")).devices[0].denied == 2
-
-
-async def test_what_is_mapped_stays_charged_when_its_handle_is_released(
-    container: Container,
-) -> None:
-    told = await container.run(
-        PRELUDE
-        + """
-vm.begin()
-at = vm.reserve(256 * P)
-held = [vm.segment(at, 40 * P), vm.held(), vm.create(25 * P)[0]]
-tell(held=held, unmapped=vm.unmap(at, 40 * P), after=vm.held(),
-     again=[vm.segment(at, 64 * P), vm.held()])
-"""
-    )
-
-    assert told["held"] == [0, [40, 40], 2]
-    assert (told["unmapped"], told["after"], told["again"]) == (0, [0, 0], [0, [64, 64]])
-
-
-async def test_memory_mapped_at_many_places_is_charged_once_until_the_last_is_unmapped(
-    container: Container,
-) -> None:
-    told = await container.run(
-        PRELUDE
-        + """
-vm.begin()
-at, (_, handle) = vm.reserve(256 * P), vm.create(8 * P)
-codes = [vm.map_at(at + n * 8 * P, 8 * P, handle) for n in range(4)] + [vm.release(handle)]
-seen = [vm.held()]
-for first, count in ((1, 2), (0, 1), (3, 1)):
-    codes.append(vm.unmap(at + first * 8 * P, count * 8 * P))
-    seen.append(vm.held())
-tell(codes=codes, seen=seen)
-"""
-    )
-
-    assert told["codes"] == [0] * 8
-    assert told["seen"] == [[8, 8], [8, 8], [8, 8], [0, 0]]
-
-
-async def test_a_retained_handle_keeps_the_memory_and_its_charge(container: Container) -> None:
-    told = await container.run(
-        PRELUDE
-        + """
-vm.begin()
-at = vm.reserve(8 * P)
-vm.segment(at, 8 * P)
-code, handle = vm.retain(at + 5 * P)
-seen = [vm.unmap(at, 8 * P), vm.held(), vm.create(57 * P)[0]]
-tell(code=code, seen=seen, released=[vm.release(handle), vm.release(handle)], after=vm.held())
-"""
-    )
-
-    assert (told["code"], told["seen"]) == (0, [0, [8, 8], 2])
-    assert (told["released"], told["after"]) == ([0, 1], [0, 0])
-
-
-async def test_what_the_driver_refuses_changes_no_charge(container: Container) -> None:
-    told = await container.run(
-        PRELUDE
-        + """
-vm.begin()
-at, (_, handle) = vm.reserve(8 * P), vm.create(4 * P)
-codes = [vm.create(P + 1)[0], vm.create(0)[0], vm.map_at(at, 8 * P, handle),
-         vm.map_at(at, 4 * P, handle), vm.map_at(at, 4 * P, handle),
-         vm.unmap(at, 2 * P), vm.unmap(at, 8 * P), vm.release(handle + 1),
-         vm.cuda.cuMemCreate(None, vm.SIZE(P), None, vm.U64(0)),
-         vm.cuda.cuMemRetainAllocationHandle(None, ctypes.c_void_p(at))]
-seen = vm.held()
-tell(codes=codes, seen=seen, end=[vm.release(handle), vm.unmap(at, 4 * P), vm.held()])
-"""
-    )
-
-    assert told["codes"] == [1, 1, 1, 0, 1, 1, 1, 1, 1, 1]
-    assert (told["seen"], told["end"]) == ([4, 4], [0, 0, [0, 0]])
 
 
 async def test_segments_of_an_allocator_that_grows_in_place_are_held_to_the_byte(
@@ -151,53 +174,6 @@ tell(seen=seen, more=vm.segment(at + place * P, (64 - left) * P), full=vm.held()
     assert told["seen"] == [[2, True, True], [True, 0, "still mapped"]]
     assert (told["more"], told["full"]) == (0, [64, 64])
     assert accounts_by_gpu(node.gpus)[0][0].bytes_peak == LIMIT
-
-
-async def test_threads_without_a_context_charge_and_give_back(container: Container) -> None:
-    told = await container.run(
-        PRELUDE
-        + """
-import threading
-vm.begin()
-codes = []
-def work(n):
-    at = vm.reserve(4 * P)
-    for _ in range(50):
-        code = vm.segment(at, 4 * P)
-        codes.append(code or vm.unmap(at, 4 * P))
-threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-tell(codes=sorted(set(codes)), count=len(codes), held=vm.held())
-"""
-    )
-
-    assert told == {"codes": [0], "count": 200, "held": [0, 0]}
-
-
-async def test_each_function_is_the_shims_however_it_is_asked_for(container: Container) -> None:
-    told = await container.run(
-        PRELUDE
-        + """
-names = ("cuMemCreate cuMemRelease cuMemRetainAllocationHandle cuMemMap cuMemUnmap"
-         " cuMemExportToShareableHandle cuMemImportFromShareableHandle cuMemMapArrayAsync"
-         " cuMulticastCreate cuMulticastBindMem cuMulticastBindAddr cuMulticastUnbind").split()
-vm.begin()
-wrong = [name for name in names for flags in (0, 1, 2)
-         if entry(vm.cuda, name, 12050, flags)[:2] != (0, address_of(
-             getattr(vm.cuda, name + ("_ptsz" if "Async" in name and flags == 2 else ""))))]
-real = ctypes.CDLL("libvcuda-real.so.1")
-same = [name for name in names if address_of(getattr(vm.cuda, name)) ==
-        address_of(getattr(real, name))]
-sparse = [getattr(vm.cuda, "cuMemMapArrayAsync" + end)(None, 0, None) for end in ("", "_ptsz")]
-empty = (ctypes.c_char * 96)()
-mapped = [getattr(vm.cuda, "cuMemMapArrayAsync" + end)(empty, 1, None) for end in ("", "_ptsz")]
-tell(wrong=wrong, same=same, sparse=sparse, mapped=mapped)
-"""
-    )
-
-    assert (told["wrong"], told["same"]) == ([], [])
-    assert told["sparse"] == told["mapped"]
 
 
 async def test_nvidias_own_bindings_are_held_to_the_limit(

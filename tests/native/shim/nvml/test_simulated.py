@@ -1,6 +1,5 @@
 """NVIDIA's own nvidia-ml-py behind the shim, on the simulated NVML."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from gpumanager.sim.gpu import SimulatedGpus
 from gpumanager.units import MIB
 from tests.native.gpu_node import LIMIT, GpuNode, bare_container
-from tests.native.shim_container import Container, reached
+from tests.native.shim_container import Container
 
 pytestmark = pytest.mark.namespaces
 
@@ -65,6 +64,21 @@ async def test_nothing_but_memory_looks_different_behind_the_shim(
     assert limited[1] | {GROWS: plain[1][GROWS]} == plain[1]  # a GPU that is not of the container
 
 
+async def test_each_gpu_shows_the_limit_that_the_container_has_on_it(node: GpuNode) -> None:
+    container = await node.container({0: LIMIT, 1: LIMIT // 2})
+
+    told = await container.run(
+        """
+import pynvml
+pynvml.nvmlInit()
+gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
+tell(totals=[pynvml.nvmlDeviceGetMemoryInfo(gpu).total for gpu in gpus])
+"""
+    )
+
+    assert told == {"totals": [LIMIT, LIMIT // 2]}
+
+
 LOOK = """
 import pynvml
 pynvml.nvmlInit()
@@ -84,24 +98,20 @@ def used(function):
 
 
 async def test_two_containers_on_one_gpu_do_not_see_each_other(
-    node: GpuNode, bare: Container, work: Path
+    node: GpuNode, bare: Container
 ) -> None:
     one, other = await node.container(), await node.container(name="other")
-    started, looked = work / "started", work / "looked"
-    neighbour = asyncio.create_task(
-        other.run(
-            f"""
+    neighbour = other.begin(
+        f"""
 import os
 driver = cuda()
 begin(driver)
 assert allocate(driver, {500 * MIB})[0] == 0
-reach({str(started)!r})
-wait_for({str(looked)!r})
+pause()
 tell(pid=os.getpid())
 """
-        )
     )
-    await reached(started, neighbour)
+    await neighbour.pauses()
 
     told = await one.run(
         f"""
@@ -115,8 +125,7 @@ tell(pid=os.getpid(), memory=[[seen.total, seen.used, seen.free] for seen in mem
 """
     )
     unlimited = await bare.run(f"{LOOK}tell(shown=shown(lists[1]))")
-    looked.touch()
-    neighbour_pid = (await neighbour)["pid"]
+    neighbour_pid = (await neighbour.ends())["pid"]
 
     assert told["memory"] == [[LIMIT, 300 * MIB, LIMIT - 300 * MIB]] * 2
     assert told["lists"] == [[[told["pid"], 300 * MIB]]] * 3
@@ -124,23 +133,17 @@ tell(pid=os.getpid(), memory=[[seen.total, seen.used, seen.free] for seen in mem
     assert node.held() == 0
 
 
-async def test_only_the_containers_own_utilisation_shows(
-    node: GpuNode, bare: Container, work: Path
-) -> None:
+async def test_only_the_containers_own_utilisation_shows(node: GpuNode, bare: Container) -> None:
     one, other = await node.container(), await node.container(name="other")
-    started, looked = work / "started", work / "looked"
-    neighbour = asyncio.create_task(
-        other.run(
-            f"""
+    neighbour = other.begin(
+        """
 driver = cuda()
 kernel = begin(driver)
 spin(driver, kernel, 600_000_000_000)
-reach({str(started)!r})
-wait_for({str(looked)!r})
+pause()
 """
-        )
     )
-    await reached(started, neighbour)
+    await neighbour.pauses()
     look = f"""
 {LOOK}
 soon(lambda: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu == 100, 10)
@@ -150,8 +153,7 @@ tell(device=pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
 """
 
     told, unlimited = await one.run(look), await bare.run(look)
-    looked.touch()
-    await neighbour
+    await neighbour.ends()
 
     assert told == {"device": 100, "used": ["NVMLError_NotFound"] * 2}
     assert [[percent for _, percent in samples] for samples in unlimited["used"]] == [[100], [100]]

@@ -1,6 +1,10 @@
-"""Pools behind the shim, over the simulated driver: charged for what they hold, to the byte."""
+"""Pools behind the shim, over the simulated driver: charged for what they hold, to the byte.
 
-from collections.abc import Callable, Iterator
+Whosever they are: destroyed in use, of the host, of another process, of a context that has ended,
+of a parent, of a program that was killed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,14 +33,8 @@ async def container(one_gpu: GpuNode) -> Container:
     return await one_gpu.container()
 
 
-@pytest.fixture
-def denied(manager: VirtualManager) -> Callable[[], int]:
-    return lambda: manager.usage(AllocationID("one")).devices[0].denied
-
-
-async def test_what_a_pool_keeps_is_charged_until_it_goes_back(container: Container) -> None:
-    answer = await told(
-        container,
+RULES: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "what a pool keeps is charged until it goes back": (
         """
 address = pools.had(MIB)
 held = pools.both()
@@ -45,47 +43,9 @@ kept = pools.both()
 pools.sync()
 tell(held=held, kept=kept, gone=pools.both())
 """,
-    )
-
-    assert answer == {"held": [CHUNK, CHUNK], "kept": [CHUNK, CHUNK], "gone": [0, 0]}
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        "cuStreamSynchronize(None)",
-        "cuStreamSynchronize_ptsz(None)",
-        "cuCtxSynchronize()",
-        "cuCtxSynchronize_v2(None)",
-        "cuEventSynchronize(event)",
-        "cuMemPoolTrimTo(default, ctypes.c_size_t(0))",
-    ],
-)
-async def test_whoever_waits_or_trims_sees_the_memory_back_at_once(
-    container: Container, gpu: SimulatedGpus, manager: VirtualManager, wait: str
-) -> None:
-    answer = await told(
-        container,
-        f"""
-event = ctypes.c_void_p()
-assert pools.driver.cuEventCreate(ctypes.byref(event), 0) == 0
-pools.free(pools.had(MIB))
-assert pools.driver.cuEventRecord(event, None) == 0
-assert pools.driver.{wait} == 0
-other = subprocess.run([sys.executable, "-c", '''
-from tests.native.programs.pool_client import *
-print(LimitedPools({LIMIT}).books())
-'''], capture_output=True, text=True)
-tell(seen_by_another=other.stdout + other.stderr)
-""".replace("event = ", "import subprocess, sys\nevent = ", 1),
-    )
-
-    assert answer["seen_by_another"].strip() == "0"
-
-
-async def test_memory_above_the_release_threshold_alone_goes_back(container: Container) -> None:
-    answer = await told(
-        container,
+        {"held": [CHUNK, CHUNK], "kept": [CHUNK, CHUNK], "gone": [0, 0]},
+    ),
+    "memory above the release threshold alone goes back": (
         f"""
 pools.put(default, THRESHOLD, {CHUNK})
 for address in [pools.had({CHUNK}) for _ in range(3)]:
@@ -97,16 +57,9 @@ same = pools.both()
 pools.trim(default)
 tell(kept=kept, same=same, gone=pools.both())
 """,
-    )
-
-    assert answer == {"kept": [CHUNK, CHUNK], "same": [CHUNK, CHUNK], "gone": [0, 0]}
-
-
-async def test_a_pool_gives_back_what_it_keeps_before_anything_else_is_refused(
-    container: Container, gpu: SimulatedGpus, denied: Callable[[], int]
-) -> None:
-    answer = await told(
-        container,
+        {"kept": [CHUNK, CHUNK], "same": [CHUNK, CHUNK], "gone": [0, 0]},
+    ),
+    "a pool gives back what it keeps before anything else is refused": (
         f"""
 pools.put(default, THRESHOLD, 1 << 62)
 pool = pools.made()
@@ -119,19 +72,16 @@ first = pools.plain({LIMIT})
 again = pools.free_now(first[1]), pools.alloc({LIMIT}, None, pool)[0]
 tell(full=full, first=first[0], again=again, beyond=pools.alloc(1)[0])
 """,
-    )
-
-    assert answer == {"full": [LIMIT, LIMIT], "first": 0, "again": [0, 0], "beyond": 2}
-    (account,) = accounts(gpu)
-    assert account.bytes_peak == LIMIT
-    assert denied() == 1
-
-
-async def test_what_a_full_pool_has_inside_is_not_refused_and_what_would_make_it_grow_is(
-    container: Container, gpu: SimulatedGpus
-) -> None:
-    answer = await told(
-        container,
+        {
+            "full": [LIMIT, LIMIT],
+            "first": 0,
+            "again": [0, 0],
+            "beyond": 2,
+            "peak": LIMIT,
+            "denied": 1,
+        },
+    ),
+    "what a full pool has inside is not refused and what would make it grow is": (
         f"""
 pools.fill({CHUNK})
 stream, other = pools.stream(), pools.stream()
@@ -152,12 +102,249 @@ later = pools.alloc(10 * MIB, other)[0]
 tell(rest=rest, full=full, more=more, elsewhere=elsewhere[0], joined=joined[0], later=later,
      both=pools.both())
 """,
+        {
+            "rest": 0,
+            "full": 2,
+            "more": 2,
+            "elsewhere": 0,
+            "joined": 0,
+            "later": 0,
+            "both": [LIMIT, LIMIT],
+            "peak": LIMIT,
+        },
+    ),
+    "what a destroyed stream freed is had again once its work is done": (
+        f"""
+stream, other = pools.stream(), pools.stream()
+address = pools.had({LIMIT} // 4 * 3, stream)
+pools.spin(stream, 1_000_000)
+pools.free(address, stream)
+assert pools.sync(stream) == 0
+address = pools.had({LIMIT} // 4 * 3, stream)
+pools.free(address, stream)
+assert pools.driver.cuStreamDestroy_v2(stream) == 0
+tell(code=pools.alloc({LIMIT} // 4 * 3, other)[0])
+""",
+        {"code": 0},
+    ),
+    "room for less than a pool grows by is refused": (
+        f"""
+pools.fill({CHUNK} - {PAGE})
+tell(result=pools.alloc(1)[0], plain=pools.plain({CHUNK} - {PAGE})[0])
+""",
+        {"result": 2, "plain": 0, "peak": LIMIT},
+    ),
+    "growth that nobody foresaw is undone and refused": (
+        """
+pools.fill(32 * MIB)
+first, second = pools.had(MIB), pools.had(31 * MIB)
+pools.free(second)
+stolen, size = ctypes.c_uint64(), ctypes.c_size_t(31 * MIB)
+assert pools.real.cuMemAllocAsync(ctypes.byref(stolen), size, None) == 0
+result = pools.alloc(31 * MIB)[0]
+tell(result=result, both=pools.both())
+""",
+        {"result": 2, "both": [LIMIT, LIMIT], "denied": 1, "peak": LIMIT + CHUNK},
+    ),
+    "an answer of the driver other than success costs nothing": (
+        """
+pool = pools.made(largest=32 * MIB)
+driver, nothing = pools.driver, ctypes.c_size_t(MIB)
+results = [pools.alloc(0)[0], pools.alloc(33 * MIB, None, pool)[0],
+           driver.cuMemAllocAsync(None, nothing, None),
+           driver.cuMemAllocFromPoolAsync(None, nothing, pool, None),
+           driver.cuMemPoolCreate(None, None), pools.free(12345), pools.make(place=9)[0]]
+gone = pools.made()
+pools.destroy(gone)
+results.append(pools.alloc(1, None, gone)[0])
+tell(results=results, both=pools.both())
+""",
+        {"results": [1, 2, 1, 1, 1, 1, 1, 1], "both": [0, 0]},
+    ),
+    "either way to free gives back what was allocated the other way": (
+        """
+results = [pools.free_now(pools.had(MIB)), pools.free(pools.plain(5)[1])]
+kept = pools.both()
+pools.sync()
+tell(results=results, kept=kept, gone=pools.both())
+""",
+        {"results": [0, 0], "kept": [CHUNK, CHUNK], "gone": [0, 0]},
+    ),
+    "a pool destroyed in use is charged until its last allocation is free": (
+        """
+pool = pools.made()
+assert pools.driver.cuDeviceSetMemPool(0, pool) == 0
+first, second = pools.had(40 * MIB), pools.had(MIB)
+idle = pools.made()
+pools.free(pools.had(MIB, None, idle))
+pools.sync()
+destroyed = [pools.destroy(pool), pools.destroy(idle)]
+unknown = [pools.destroy(pool), pools.trim(pool), pools.put(pool, THRESHOLD, 0),
+           pools.alloc(1, None, pool)[0], pools.destroy(idle)]
+current = pools.current().value == default.value
+used = pools.both()
+pools.free(first)
+less = pools.both()
+pools.spin(None, 20_000_000)
+pools.free(second)
+pending = pools.both()
+pools.sync()
+tell(destroyed=destroyed, unknown=unknown, current=current, used=used, less=less,
+     pending=pending, gone=pools.both(), standard=pools.destroy(default))
+""",
+        {
+            "destroyed": [0, 0],
+            "unknown": [1, 1, 1, 1, 1],
+            "current": True,
+            "used": [2 * CHUNK, 2 * CHUNK],
+            "less": [2 * CHUNK, 2 * CHUNK],
+            "pending": [2 * CHUNK, 2 * CHUNK],
+            "gone": [0, 0],
+            "standard": 1,
+        },
+    ),
+    "a pool of the host or of another process is charged nothing": (
+        f"""
+host, own = pools.made(place=ON_HOST), pools.made(handles=1)
+on_host = pools.alloc({2 * LIMIT}, None, host)
+address = pools.had(MIB, None, own)
+handle, data, shared = ctypes.c_int(-1), (ctypes.c_ubyte * 64)(), ctypes.c_void_p()
+mapped, zero = ctypes.c_uint64(), ctypes.c_uint64(0)
+driver = pools.driver
+assert driver.cuMemPoolExportToShareableHandle(ctypes.byref(handle), own, 1, zero) == 0
+assert driver.cuMemPoolExportPointer(data, ctypes.c_uint64(address)) == 0
+assert driver.cuMemPoolImportFromShareableHandle(
+    ctypes.byref(shared), ctypes.c_void_p(handle.value), 1, zero) == 0
+assert driver.cuMemPoolImportPointer(ctypes.byref(mapped), shared, data) == 0
+both = pools.both()
+refused = pools.alloc(1, None, shared)[0]
+freed = [pools.free(on_host[1]), pools.free(mapped.value), pools.free(address)]
+pools.sync()
+ended = [pools.destroy(pool) for pool in (host, own, shared)]
+tell(on_host=on_host[0], both=both, refused=refused, freed=freed, ended=ended, end=pools.both())
+""",
+        {
+            "on_host": 0,
+            "refused": 1,
+            "both": [CHUNK, CHUNK],
+            "freed": [0] * 3,
+            "ended": [0] * 3,
+            "end": [0, 0],
+        },
+    ),
+    "memory of a pool is charged beyond the end of its context": (
+        """
+made = ctypes.c_void_p()
+assert pools.driver.cuCtxCreate_v2(ctypes.byref(made), 0, 0) == 0
+stream = pools.stream()
+assert pools.driver.cuCtxSetCurrent(pools.context) == 0
+address = pools.had(MIB, stream)
+current = ctypes.c_void_p()
+pools.driver.cuCtxGetCurrent(ctypes.byref(current))
+assert pools.driver.cuCtxDestroy_v2(made) == 0
+held = pools.both()
+pools.free(address)
+pools.sync()
+tell(same=current.value == pools.context.value, held=held, gone=pools.both())
+""",
+        {"same": True, "held": [CHUNK, CHUNK], "gone": [0, 0]},
+    ),
+    "a forked child begins with no pools and the parent's stay": (
+        f"""
+import os
+pools.put(default, THRESHOLD, 1 << 62)
+pools.free(pools.had(MIB))
+child = os.fork()
+if child == 0:
+    own = LimitedPools({LIMIT})
+    own.free(own.had(40 * MIB))
+    before = own.both()
+    own.sync()
+    tell(child=before, later=own.both())
+    os._exit(0)
+os.waitpid(child, 0)
+while pools.books() != {CHUNK}:
+    pass
+tell(parent=pools.both())
+""",
+        {"child": [3 * CHUNK, 3 * CHUNK], "later": [CHUNK, CHUNK], "parent": [CHUNK, CHUNK]},
+    ),
+    "a killed program leaves nothing of its pools": (
+        f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", '''
+from tests.native.programs.pool_client import *
+pools = LimitedPools({LIMIT})
+pools.had({LIMIT // 2})
+print("held", flush=True)
+while True:
+    pools.free(pools.had({LIMIT // 4}))
+'''], stdout=subprocess.PIPE, text=True)
+assert child.stdout.readline().strip() == "held"
+held = pools.books()
+child.kill()
+child.wait()
+soon(lambda: pools.books() == 0)
+tell(held=held >= {LIMIT // 2}, left=pools.both())
+""",
+        {"held": True, "left": [0, 0]},
+    ),
+}
+"""The rule, a program that keeps to it, and what it tells; `peak` and `denied` are what was held at
+most, and how often it was refused."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+async def test_a_program_with_pools_is_charged_what_they_hold_and_held_to_the_limit(
+    container: Container, gpu: SimulatedGpus, manager: VirtualManager, rule: str
+) -> None:
+    script, expected = RULES[rule]
+
+    answer = await told(container, script)
+
+    (account,) = accounts(gpu)
+    denied = manager.usage(AllocationID("one")).devices[0].denied
+    seen = {"peak": account.bytes_peak, "denied": denied}
+    assert answer | seen == {**seen, **expected}
+    assert "peak" in expected or account.bytes_peak <= LIMIT
+
+
+@pytest.fixture
+def denied(manager: VirtualManager) -> Callable[[], int]:
+    return lambda: manager.usage(AllocationID("one")).devices[0].denied
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "cuStreamSynchronize(None)",
+        "cuStreamSynchronize_ptsz(None)",
+        "cuCtxSynchronize()",
+        "cuCtxSynchronize_v2(None)",
+        "cuEventSynchronize(event)",
+        "cuMemPoolTrimTo(default, ctypes.c_size_t(0))",
+    ],
+)
+async def test_whoever_waits_or_trims_sees_the_memory_back_at_once(
+    container: Container, wait: str
+) -> None:
+    answer = await told(
+        container,
+        f"""
+event = ctypes.c_void_p()
+assert pools.driver.cuEventCreate(ctypes.byref(event), 0) == 0
+pools.free(pools.had(MIB))
+assert pools.driver.cuEventRecord(event, None) == 0
+assert pools.driver.{wait} == 0
+other = subprocess.run([sys.executable, "-c", '''
+from tests.native.programs.pool_client import *
+print(LimitedPools({LIMIT}).books())
+'''], capture_output=True, text=True)
+tell(seen_by_another=other.stdout + other.stderr)
+""".replace("event = ", "import subprocess, sys\nevent = ", 1),
     )
 
-    assert (answer["rest"], answer["full"], answer["more"]) == (0, 2, 2)
-    assert (answer["elsewhere"], answer["joined"], answer["later"]) == (0, 0, 0)
-    assert answer["both"] == [LIMIT, LIMIT]
-    assert accounts(gpu)[0].bytes_peak == LIMIT
+    assert answer["seen_by_another"].strip() == "0"
 
 
 @pytest.mark.parametrize("opportunistic", [0, 1])
@@ -185,100 +372,6 @@ tell(codes=codes)
 
     assert answer == {"codes": [0] * 20}
     assert accounts(gpu)[0].bytes_peak == LIMIT // 4 * 3
-
-
-async def test_what_a_destroyed_stream_freed_is_had_again_once_its_work_is_done(
-    container: Container,
-) -> None:
-    answer = await told(
-        container,
-        f"""
-stream, other = pools.stream(), pools.stream()
-address = pools.had({LIMIT} // 4 * 3, stream)
-pools.spin(stream, 1_000_000)
-pools.free(address, stream)
-assert pools.sync(stream) == 0
-address = pools.had({LIMIT} // 4 * 3, stream)
-pools.free(address, stream)
-assert pools.driver.cuStreamDestroy_v2(stream) == 0
-tell(code=pools.alloc({LIMIT} // 4 * 3, other)[0])
-""",
-    )
-
-    assert answer == {"code": 0}
-
-
-async def test_room_for_less_than_a_pool_grows_by_is_refused(
-    container: Container, gpu: SimulatedGpus
-) -> None:
-    answer = await told(
-        container,
-        f"""
-pools.fill({CHUNK} - {PAGE})
-tell(result=pools.alloc(1)[0], plain=pools.plain({CHUNK} - {PAGE})[0])
-""",
-    )
-
-    assert answer == {"result": 2, "plain": 0}
-    assert accounts(gpu)[0].bytes_peak == LIMIT
-
-
-async def test_growth_that_nobody_foresaw_is_undone_and_refused(
-    container: Container, denied: Callable[[], int]
-) -> None:
-    answer = await told(
-        container,
-        """
-pools.fill(32 * MIB)
-first, second = pools.had(MIB), pools.had(31 * MIB)
-pools.free(second)
-stolen, size = ctypes.c_uint64(), ctypes.c_size_t(31 * MIB)
-assert pools.real.cuMemAllocAsync(ctypes.byref(stolen), size, None) == 0
-result = pools.alloc(31 * MIB)[0]
-tell(result=result, both=pools.both())
-""",
-    )
-
-    assert answer == {"result": 2, "both": [LIMIT, LIMIT]}
-    assert denied() == 1
-
-
-async def test_an_answer_of_the_driver_other_than_success_costs_nothing(
-    container: Container,
-) -> None:
-    answer = await told(
-        container,
-        """
-pool = pools.made(largest=32 * MIB)
-driver, nothing = pools.driver, ctypes.c_size_t(MIB)
-results = [pools.alloc(0)[0], pools.alloc(33 * MIB, None, pool)[0],
-           driver.cuMemAllocAsync(None, nothing, None),
-           driver.cuMemAllocFromPoolAsync(None, nothing, pool, None),
-           driver.cuMemPoolCreate(None, None), pools.free(12345), pools.make(place=9)[0]]
-gone = pools.made()
-pools.destroy(gone)
-results.append(pools.alloc(1, None, gone)[0])
-tell(results=results, both=pools.both())
-""",
-    )
-
-    assert answer == {"results": [1, 2, 1, 1, 1, 1, 1, 1], "both": [0, 0]}
-
-
-async def test_either_way_to_free_gives_back_what_was_allocated_the_other_way(
-    container: Container,
-) -> None:
-    answer = await told(
-        container,
-        """
-results = [pools.free_now(pools.had(MIB)), pools.free(pools.plain(5)[1])]
-kept = pools.both()
-pools.sync()
-tell(results=results, kept=kept, gone=pools.both())
-""",
-    )
-
-    assert answer == {"results": [0, 0], "kept": [CHUNK, CHUNK], "gone": [0, 0]}
 
 
 @pytest.mark.parametrize("suffix", ["", "_ptsz"])

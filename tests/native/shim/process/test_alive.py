@@ -21,24 +21,18 @@ def alive_lock_held(directory: Path, slot: int) -> bool:
         return locked(books.descriptor, slot)
 
 
-async def test_a_process_holds_its_alive_lock_for_its_life(
-    container: Container, work: Path
-) -> None:
+async def test_a_process_holds_its_alive_lock_for_its_life(container: Container) -> None:
     assert container.allocation is not None
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        """
 driver = cuda()
 driver.cuInit(0)
-reach({str(work / "up")!r})
-wait_for({str(work / "seen")!r})
+pause()
 """
-        )
     )
-    await reached(work / "up", running)
+    await program.pauses()
     while_alive = alive_lock_held(container.allocation, 0)
-    (work / "seen").touch()
-    await running
+    await program.ends()
 
     assert while_alive
     assert not alive_lock_held(container.allocation, 0)
@@ -86,28 +80,24 @@ tell(lost=lost, refused=refused, fits=fits, found=found, left=memory(driver)[0])
 
 
 async def test_a_lost_descriptor_costs_little_while_the_manager_is_away(
-    container: Container, work: Path, manager: VirtualManager
+    container: Container, manager: VirtualManager
 ) -> None:
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        f"""
 import os, time
 driver = cuda()
 driver.cuInit(0)
-reach({str(work / "up")!r})
-wait_for({str(work / "away")!r})
+pause()
 os.closerange(3, 1024)
 refused = allocate(driver, {LIMIT} + 1)[0]
 before = waits()
 results = {{allocate(driver, 1024)[0] for _ in range(1000)}}
 tell(refused=refused, results=sorted(results), waits=waits() - before)
 """
-        )
     )
-    await reached(work / "up", running)
+    await program.pauses()
     await manager.stop()
-    (work / "away").touch()
-    told = await running
+    told = await program.ends()
 
     assert (told["refused"], told["results"]) == (2, [0])
     assert told["waits"] < 10  # of a thousand
@@ -124,27 +114,23 @@ time.sleep(600)
 
 
 async def test_while_the_manager_is_away_peers_take_back_what_a_killed_process_held(
-    container: Container, work: Path, manager: VirtualManager
+    container: Container, manager: VirtualManager
 ) -> None:
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        f"""
 import subprocess, sys
 driver = cuda()
 driver.cuInit(0)
 child = subprocess.Popen([sys.executable, "-c", {HOLDER!r}], stdout=subprocess.PIPE, text=True)
 assert child.stdout.readline().strip() == "full"
-reach({str(work / "up")!r})
-wait_for({str(work / "away")!r})
+pause()
 before = allocate(driver, 2)[0]
 child.kill()
 soon(lambda: allocate(driver, {LIMIT})[0] == SUCCESS)
 tell(before=before, left=memory(driver)[0])
 """
-        )
     )
-    await reached(work / "up", running)
+    await program.pauses()
     await manager.stop()
-    (work / "away").touch()
 
-    assert await running == {"before": 2, "left": 0}
+    assert await program.ends() == {"before": 2, "left": 0}

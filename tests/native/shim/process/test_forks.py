@@ -52,9 +52,8 @@ async def test_300_processes_that_start_at_once_all_get_their_memory(
     driver: Path, manager: VirtualManager, work: Path
 ) -> None:
     container = Container(driver, await allocation(manager, memory=1024 * MIB), work)
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        """
 import os
 (start, go), (told, tell_it), (end, over) = os.pipe(), os.pipe(), os.pipe()
 driver = cuda()
@@ -67,19 +66,16 @@ for _ in range(300):
         os._exit(0)
 os.close(go)
 results = set()
-for _ in range(300): results |= {{*os.read(told, 1)}}
-reach({str(work / "up")!r})
-wait_for({str(work / "seen")!r})
+for _ in range(300): results |= {*os.read(told, 1)}
+pause()
 os.close(over)
 tell(results=sorted(results))
 """
-        )
     )
-    await reached(work / "up", running)
+    await program.pauses()
     usage = manager.usage(ALLOCATION)
-    (work / "seen").touch()
 
-    assert await running == {"results": [0]}
+    assert await program.ends() == {"results": [0]}
     assert [len(usage.processes), usage.devices[0].held] == [
         300,
         300 * 2 * MIB,
@@ -122,7 +118,7 @@ tell(left=memory(driver)[0])
 
 
 async def test_programs_started_by_vfork_and_exec_take_nothing_from_their_parent(
-    container: Container, manager: VirtualManager
+    container: Container,
 ) -> None:
     told = await container.run(
         f"""

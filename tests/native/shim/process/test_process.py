@@ -151,25 +151,21 @@ tell(init=driver.cuInit(0), view=memory(driver))
 
 
 async def test_a_changed_limit_holds_for_running_programs(
-    container: Container, manager: VirtualManager, work: Path
+    container: Container, manager: VirtualManager
 ) -> None:
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        """
 driver = cuda()
 driver.cuInit(0)
 before = memory(driver)[1]
-reach({str(work / "before")!r})
-wait_for({str(work / "changed")!r})
+pause()
 tell(before=before, after=memory(driver)[1])
 """
-        )
     )
-    await reached(work / "before", running)
+    await program.pauses()
     await allocation(manager, memory=2 * LIMIT)
-    (work / "changed").touch()
 
-    assert await running == {"before": LIMIT, "after": 2 * LIMIT}
+    assert await program.ends() == {"before": LIMIT, "after": 2 * LIMIT}
 
 
 async def test_a_driver_without_events_is_charged_by_estimate(
@@ -256,9 +252,8 @@ tell(results=results, seconds=time.monotonic() - begun)
 async def test_a_program_that_closes_all_descriptors_stays_limited_and_its_own_files_are_left_alone(
     container: Container, manager: VirtualManager, work: Path
 ) -> None:
-    running = asyncio.create_task(
-        container.run(
-            f"""
+    program = container.begin(
+        f"""
 import os
 driver = cuda()
 driver.cuInit(0)
@@ -270,15 +265,12 @@ results = [allocate(driver, size)[0] for size in ({LIMIT - 3 * MIB}, {2 * MIB + 
 if (child := os.fork()) == 0:
     os._exit(sum(os.path.realpath(f"/proc/self/fd/{{n}}").endswith("mine") for n in range(64, 80)))
 kept = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-reach({str(work / "done")!r})
-wait_for({str(work / "seen")!r})
+pause()
 tell(results=results, kept=kept)
 """
-        )
     )
-    await reached(work / "done", running)
+    await program.pauses()
     (process,) = manager.usage(ALLOCATION).processes
-    (work / "seen").touch()
 
-    assert await running == {"results": [0, 2, 0], "kept": 16}
+    assert await program.ends() == {"results": [0, 2, 0], "kept": 16}
     assert process.held == (LIMIT,)

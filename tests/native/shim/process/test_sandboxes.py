@@ -1,10 +1,8 @@
 """Programs under seccomp, Landlock and limits of their own: a system call of the shim that fails is
 named at once, and after the start it asks the manager over the connection that it has."""
 
-import asyncio
 import errno
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,7 @@ from gpumanager.limits.processes import Watcher
 from gpumanager.units import MIB
 from tests.native.measured_node import CONTEXT, LIMIT, MeasuredNode
 from tests.native.programs import sandbox
-from tests.native.shim_container import Container, reached
+from tests.native.shim_container import Container
 
 pytestmark = pytest.mark.namespaces
 
@@ -27,10 +25,6 @@ tell(init=driver.cuInit(0), waits=waits() - before)
 """
 SHARED, ANONYMOUS = (3, 1), (3, 0x20)
 """The argument of mmap, and the flag of pages that are shared, or of no file."""
-
-
-def reach_and_wait(work: Path) -> str:
-    return f"reach({str(work / 'up')!r}); wait_for({str(work / 'go')!r})"
 
 
 @pytest.mark.parametrize(
@@ -190,51 +184,43 @@ tell(alone=alone, more=load_at_once(8), left=memory(driver)[0], sockets=len(sock
 async def test_the_connection_is_made_again_when_the_manager_comes_back(
     measured: MeasuredNode,
 ) -> None:
-    work = measured.work
-    running = asyncio.create_task(
-        measured.run(
-            f"""
+    program = await measured.begin(
+        f"""
 {CONNECTED}
 make()
 before = sockets()
-{reach_and_wait(work)}
+pause()
 load({4 * MIB})
 tell(left=memory(driver)[0], before=len(before), after=len(sockets()))
 """
-        )
     )
-    await reached(work / "up", running)
+    await program.pauses()
     await measured.manager.stop()
     measured.manager = measured.new_manager()
     await measured.container()
-    (work / "go").touch()
 
-    assert await running == {"left": LIMIT - CONTEXT - LOADED, "before": 1, "after": 1}
+    assert await program.ends() == {"left": LIMIT - CONTEXT - LOADED, "before": 1, "after": 1}
 
 
 async def test_where_no_connection_can_be_made_again_an_estimate_is_charged_at_once(
     measured: MeasuredNode,
 ) -> None:
-    work = measured.work
-    running = asyncio.create_task(
-        measured.run(
-            f"""
+    program = await measured.begin(
+        f"""
 {CONNECTED}
 make()
 forbid("socket", {errno.EPERM})
-{reach_and_wait(work)}
+pause()
 before = waits()
 module = load({4 * MIB})
 tell(charged=memory(driver)[0] <= {LIMIT - CONTEXT} - {4 * MIB}, waits=waits() - before)
 """
-        )
     )
-    await reached(work / "up", running)
+    await program.pauses()
     await measured.manager.stop()
     measured.manager = measured.new_manager()
     await measured.container()
-    (work / "go").touch()
-    told = await running
+    told = await program.ends()
 
     assert told["charged"]
     assert told["waits"] < 20  # a manager that is away is asked again 200 times

@@ -1,8 +1,5 @@
 """The storm (storm.py) at reduced length: as the shim is, and with its races made wide."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +7,7 @@ import pytest
 
 from tests.native.shim.process import storm
 from tests.native.shim.process.storm import LIMIT, Outcome
-from vcuda_shim.build import ROOT
+from tests.native.shim_container import build_cuda_shim
 
 pytestmark = pytest.mark.namespaces
 
@@ -40,19 +37,7 @@ def widened(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The CUDA shim with a pause, often, between any two steps of its books."""
     folder = tmp_path_factory.mktemp("widened")
     (folder / "widen.h").write_text(WIDENED)
-    script = (
-        "import sys; from pathlib import Path; from vcuda_shim import build; "
-        "build.build(Path(sys.argv[1]), ['shims'])"
-    )
-    subprocess.run(
-        [sys.executable, "-c", script, str(folder)],
-        check=True,
-        cwd=ROOT,
-        env=os.environ | {"CC": f"gcc -include{folder / 'widen.h'}"},
-        capture_output=True,
-        timeout=600,
-    )
-    return folder / "lib" / "shim" / "libcuda.so.1"
+    return build_cuda_shim(folder, f"-include{folder / 'widen.h'}")
 
 
 async def assert_it_rages(work: Path, **how: Any) -> None:
@@ -92,7 +77,7 @@ async def test_not_even_when_every_step_of_a_reservation_takes_long(
 async def test_modules_that_come_and_go_meanwhile_take_nothing_from_the_limit(work: Path) -> None:
     """What the driver takes for their variables is estimated, then measured: never too little."""
     outcome = await storm.storm(
-        work, processes=1, threads=3, seconds=60, requests=2000, kills=0, seed=2,
+        work, processes=1, threads=3, seconds=60, requests=200, kills=0, seed=2,
         kinds="module,plain",
     )  # fmt: skip
 

@@ -124,6 +124,19 @@ async def test_what_takes_no_time_of_the_sms_or_does_not_say_so_is_none(meter: M
     assert dict(zip(FREE, counted, strict=True)) == dict.fromkeys(FREE, 0)
 
 
+THIN = {
+    "one element": "driver.cuMemsetD8_v2(lc.made['to'], 1, SIZE(1))",
+    "a column": "driver.cuMemsetD2D32_v2(lc.made['to'], SIZE(1024), 1, SIZE(1), SIZE(256))",
+    "a row": "driver.cuMemsetD2D32_v2(lc.made['to'], SIZE(1024), 1, SIZE(256), SIZE(1))",
+}
+
+
+async def test_a_fill_of_whatever_shape_is_a_launch(meter: Meter) -> None:
+    counted = await meter.counts(THIN.values())
+
+    assert dict(zip(THIN, counted, strict=True)) == dict.fromkeys(THIN, 1)
+
+
 UNIFIED = {
     "cuMemcpy2D_v2": "FLAT",
     "cuMemcpy2DAsync_v2": "FLAT",

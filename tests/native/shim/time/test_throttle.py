@@ -3,7 +3,6 @@
 The container has 50 % of the GPU, alone: its word is bounded, so that it tells what it launches.
 """
 
-import asyncio
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from gpumanager.limits.manager import VirtualManager
 from gpumanager.limits.pages.books import Books
 from gpumanager.limits.values import Limit
 from gpumanager.units import Bytes
-from tests.native.shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, reached
+from tests.native.shim_container import ALLOCATION, GPU, INCLUDE, LIMIT, Container, Program
 from vcuda_shim import SIMULATED_DRIVER
 from vcuda_shim._shim import ffi
 
@@ -52,6 +51,9 @@ class Paced:
 
     async def run(self, script: str) -> dict[str, Any]:
         return await self._container.run(CLIENT + script)
+
+    def begin(self, script: str) -> Program:
+        return self._container.begin(CLIENT + script)
 
     def launches(self) -> Sequence[int]:
         """In turns, on each device."""
@@ -162,26 +164,22 @@ async def test_a_launch_that_fails_says_so(paced: Paced) -> None:
 
 
 async def test_a_forked_child_launches_as_a_process_of_its_own(
-    paced: Paced, manager: VirtualManager, work: Path
+    paced: Paced, manager: VirtualManager
 ) -> None:
     """Its parent's credit is none of its own."""
-    running = asyncio.create_task(
-        paced.run(
-            f"""
+    program = paced.begin(
+        """
 go(times=1000)
 if os.fork() == 0:
     go(times=1000)
-    reach({str(work / "forked")!r})
-    wait_for({str(work / "end")!r})
+    pause()
     os._exit(0)
 os.wait()
 """
-        )
     )
-    await reached(work / "forked", running)
+    await program.pauses()
     processes = manager.usage(ALLOCATION).processes
-    (work / "end").touch()
-    await running
+    await program.ends()
 
     assert len(processes) == 2
 

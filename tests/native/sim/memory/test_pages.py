@@ -1,213 +1,169 @@
 """Memory of the simulated GPUs where the driver is as unkind as real ones (struct sim_driver)."""
 
-import json
-from collections.abc import Iterator
-from dataclasses import replace
+import ctypes
+import os
+from typing import Any
 
-import pytest
+import pynvml
 
-from gpumanager.units import GIB, KIB, MIB
-from tests.native.sim_box import PAGED, Client, SimBox, machine, sim_box
+from tests.native.programs.sim_client import *
+from tests.native.programs.virtual_client import ipc_close, ipc_handle, ipc_open
+from tests.native.sim.program import on
+from tests.native.sim_box import SimBox
 
+MACHINE = {"count": 1, "page_bytes": 2_097_152, "slab_most_bytes": 1_048_576}
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 CONTEXT = 300 * MIB
-ALL_IT_SAYS = """
-import json
-from pynvml import *
-nvmlInit()
-handle = nvmlDeviceGetHandleByIndex(0)
-first, second = nvmlDeviceGetMemoryInfo(handle), nvmlDeviceGetMemoryInfo(handle, nvmlMemory_v2)
-processes = nvmlDeviceGetComputeRunningProcesses(handle)
-print(json.dumps([[first.total, first.free, first.used],
-                  [second.total, second.free, second.used, second.reserved],
-                  [process.usedGpuMemory for process in processes]]))
-"""
 
 
-@pytest.fixture
-def paged() -> Iterator[SimBox]:
-    with sim_box(machine(driver=PAGED)) as box:
-        yield box
+def told() -> tuple[Any, Any, list[int]]:
+    """By NVML: memory in both forms, and what each process holds."""
+    pynvml.nvmlInit()
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    forms = (
+        pynvml.nvmlDeviceGetMemoryInfo(gpu),
+        pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2),
+    )
+    return *forms, sorted(process.usedGpuMemory for process in processes)
 
 
-def begun(box: SimBox, **environment: str) -> Client:
-    client = box.client(**environment)
-    assert client("init()") == 0
-    return client
+def test_memory_is_taken_in_whole_pages(box: SimBox) -> None:
+    assert init() == 0
+    for size, how, pages in (
+        (MIB, (), 1),
+        (MIB + 1, (), 1),
+        (2 * MIB, (), 1),
+        (2 * MIB + 1, (), 2),
+        (1152 * KIB, (), 1),
+        (1, (), 1),
+        (3 * MIB, ("cuMemAlloc",), 2),
+        (5000, ("cuMemAlloc",), 1),
+        (3 * MIB, ("cuMemAllocManaged", 1), 2),
+        (5000, ("cuMemAllocManaged", 1), 1),
+    ):
+        assert (alloc(size, *how), box.pages()) == (0, pages), (size, how)
+        assert (free(), box.pages()) == (0, 0)
+    before = 0
+    for take, words, more in (
+        (alloc, (5000, "cuMemAllocAsync", 0), 16),
+        (alloc_rows, (1000, 3000), 2),
+        (alloc_rows, (1000, 3), 1),
+        (load_variable, (3 * MIB,), 2),
+        (load_variable, (8,), 1),
+    ):
+        assert (take(*words), box.pages()) == (0, before + more)
+        before += more
 
 
-@pytest.mark.parametrize(
-    ("call", "pages"),
-    [
-        (f"alloc({MIB})", 1),
-        (f"alloc({MIB + 1})", 1),
-        (f"alloc({2 * MIB})", 1),
-        (f"alloc({2 * MIB + 1})", 2),
-        (f"alloc({1152 * KIB})", 1),
-        ("alloc(1)", 1),
-        (f"alloc({3 * MIB}, 'cuMemAlloc')", 2),
-        ("alloc(5000, 'cuMemAlloc')", 1),
-        (f"alloc({3 * MIB}, 'cuMemAllocManaged', 1)", 2),
-        ("alloc(5000, 'cuMemAllocManaged', 1)", 1),
-        ("alloc(5000, 'cuMemAllocAsync', 0)", 16),
-        ("alloc_rows(1000, 3000)", 2),
-        ("alloc_rows(1000, 3)", 1),
-        (f"load_variable({3 * MIB})", 2),
-        ("load_variable(8)", 1),
-    ],
-)
-def test_memory_is_taken_in_whole_pages(paged: SimBox, call: str, pages: int) -> None:
-    client = begun(paged)
-
-    assert client(call) == 0
-
-    assert paged.pages() == pages
+def test_small_allocations_of_one_size_share_a_page(box: SimBox) -> None:
+    assert init() == 0
+    for size, count, pages in ((600 * KIB, 2, 1), (600 * KIB, 1, 2), (4096, 1, 3), (4000, 511, 3)):
+        assert [alloc(size) for _ in range(count)] == [0] * count
+        assert box.pages() == pages
 
 
-def test_small_allocations_of_one_size_share_a_page(paged: SimBox) -> None:
-    client = begun(paged)
-
-    assert client(f"[alloc({600 * KIB}) for _ in range(2)]") == [0, 0]
-    assert paged.pages() == 1
-    assert client(f"alloc({600 * KIB})") == 0
-    assert paged.pages() == 2
-    assert client("alloc(4096)") == 0
-    assert paged.pages() == 3
-    assert client("[alloc(4000) for _ in range(511)]") == [0] * 511
-    assert paged.pages() == 3
+def test_a_shared_page_is_given_back_with_the_last_of_it(box: SimBox) -> None:
+    assert [init(), *(alloc(512 * KIB) for _ in range(4))] == [0] * 5
+    assert len({address >> 21 for address in held}) == 1
+    assert ([free(), free(), free()], box.pages()) == ([0, 0, 0], 1)
+    assert (alloc(512 * KIB), box.pages()) == (0, 1)
+    assert ([free(), free()], box.pages()) == ([0, 0], 0)
 
 
-def test_a_shared_page_is_given_back_with_the_last_of_it(paged: SimBox) -> None:
-    client = begun(paged)
-    client(f"[alloc({512 * KIB}) for _ in range(4)]")
-    client("keep('pages', sorted(held))")
-
-    assert client("len({address >> 21 for address in kept['pages']})") == 1
-    assert client("[free(), free(), free()]") == [0, 0, 0]
-    assert paged.pages() == 1
-    assert client(f"alloc({512 * KIB})") == 0
-    assert paged.pages() == 1
-    assert client("[free(), free()]") == [0, 0]
-    assert paged.pages() == 0
+def test_small_allocations_keep_their_contents_apart() -> None:
+    assert [init(), alloc(8192), alloc(8192)] == [0, 0, 0]
+    assert round_trip("first") == "first"
+    held.reverse()
+    assert round_trip("other") == "other"
+    assert [free(), alloc(8192)] == [0, 0]
+    assert round_trip("again") == "again"
 
 
-def test_small_allocations_keep_their_contents_apart(paged: SimBox) -> None:
-    client = begun(paged)
-
-    assert client("[alloc(8192), alloc(8192)]") == [0, 0]
-    assert client("round_trip('first')") == "first"
-    assert client("held.reverse()") is None
-    assert client("round_trip('other')") == "other"
-    assert client("[free(), alloc(8192)]") == [0, 0]
-    assert client("round_trip('again')") == "again"
+def test_managed_memory_of_one_page_is_reached_by_the_program(box: SimBox) -> None:
+    assert [init(), *(alloc(4096, "cuMemAllocManaged", 1) for _ in range(2))] == [0, 0, 0]
+    ctypes.memset(held[0], 7, 4096)
+    assert [free(), free(), alloc(4096, "cuMemAllocManaged", 1)] == [0, 0, 0]
+    assert ctypes.string_at(held[-1], 1)[0] == 0
+    assert box.pages() == 1
 
 
-def test_managed_memory_of_one_page_is_reached_by_the_program(paged: SimBox) -> None:
-    client = begun(paged)
+def test_a_small_allocation_reaches_another_process(box: SimBox) -> None:
+    other = box.client()
+    assert [init(), other("init()"), alloc(8192), alloc(8192)] == [0] * 4
+    round_trip("shown")
+    code, handle = ipc_handle(held[-1])
 
-    client("[alloc(4096, 'cuMemAllocManaged', 1) for _ in range(2)]")
-    assert client("[ctypes.memset(held[0], 7, 4096) and 0, free(), free()]") == [0, 0, 0]
-    assert client("alloc(4096, 'cuMemAllocManaged', 1)") == 0
-    assert client("ctypes.string_at(held[-1], 1)[0]") == 0
-    assert paged.pages() == 1
-
-
-def test_a_small_allocation_reaches_another_process(paged: SimBox) -> None:
-    client, other = begun(paged), begun(paged)
-    client("[alloc(8192), alloc(8192)]")
-    client("round_trip('shown')")
-
-    code, handle = client("vm.ipc_handle(held[-1])")
-    assert code == 0
-    assert other(f"keep('o', vm.ipc_open({handle!r}))[0]") == 0
-    assert other("held.append(kept['o'][1])") is None
-    target = "t := ctypes.create_string_buffer(5)"
-    assert other(f"[{target}, cuda.cuMemcpyDtoH_v2(t, word(held[-1]), 5), t.raw.decode()][1:]") == [
-        0,
-        "shown",
-    ]
+    assert (code, other(f"keep('o', vm.ipc_open({handle!r}))[0]")) == (0, 0)
+    assert other("vm.read(kept['o'][1], 5)") == "shown"
 
 
-def test_what_a_context_has_in_pages_ends_with_it(paged: SimBox) -> None:
-    client = begun(paged)
-
-    assert client("make_context()") == 0
-    assert client(f"[alloc(1), alloc({3 * MIB}), load_variable(8)]") == [0, 0, 0]
-    assert paged.pages() == 4
-    current = "c := ctypes.c_void_p(), cuda.cuCtxGetCurrent(ctypes.byref(c))"
-    assert client(f"[{current}, cuda.cuCtxDestroy_v2(c)][1:]") == [0, 0]
-    assert paged.pages() == 0
+def test_what_a_context_has_in_pages_ends_with_it(box: SimBox) -> None:
+    context = ctypes.c_void_p()
+    assert [init(), make_context()] == [0, 0]
+    assert [alloc(1), alloc(3 * MIB), load_variable(8), box.pages()] == [0, 0, 0, 4]
+    assert cuda.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    assert (cuda.cuCtxDestroy_v2(context), box.pages()) == (0, 0)
 
 
-def told(box: SimBox) -> list[list[int]]:
-    answers: list[list[int]] = json.loads(box.python(ALL_IT_SAYS))
-    return answers
-
-
+@on(context_bytes=314_572_800, hides_managed=True)
 def test_managed_memory_is_missing_from_a_processs_figure() -> None:
-    hiding = replace(PAGED, hides_managed=True)
-    with sim_box(machine(1, context_bytes=CONTEXT, driver=hiding)) as box:
-        client = begun(box)
-        assert client(f"[alloc({GIB}, 'cuMemAllocManaged', 1), alloc({MIB + 1})]") == [0, 0]
+    assert [init(), alloc(GIB, "cuMemAllocManaged", 1), alloc(MIB + 1)] == [0, 0, 0]
 
-        _, (_, _, used, _), processes = told(box)
+    _, memory, processes = told()
 
-        assert processes == [CONTEXT + 2 * MIB]
-        assert used == CONTEXT + GIB + 2 * MIB
+    assert processes == [CONTEXT + 2 * MIB]
+    assert memory.used == CONTEXT + GIB + 2 * MIB
 
 
-def test_what_another_process_made_can_be_in_the_figure_of_both() -> None:
-    for counts, seen in ((False, 0), (True, 4 * MIB)):
-        driver = replace(PAGED, counts_imports=counts)
-        with sim_box(machine(1, driver=driver)) as box:
-            client, other = begun(box), begun(box)
-            client(f"alloc({3 * MIB})")
-            handle = client("vm.ipc_handle(held[-1])")[1]
-            assert other(f"keep('o', vm.ipc_open({handle!r}))[0]") == 0
+@on(counts_imports=False)
+@on(counts_imports=True)
+def test_what_another_process_made_can_be_in_the_figure_of_both(box: SimBox) -> None:
+    other = box.client()
+    assert [init(), other("[init(), alloc(3 << 20)]")] == [0, [0, 0]]
+    code, address = ipc_open(other("vm.ipc_handle(held[-1])[1]"))
 
-            _, (_, _, used, _), processes = told(box)
-            assert sorted(processes) == sorted([4 * MIB, seen])
-            assert used == 4 * MIB
+    _, memory, processes = told()
+    assert (code, memory.used) == (0, 4 * MIB)
+    assert processes == [4 * MIB if box.machine.driver.counts_imports else 0, 4 * MIB]
 
-            assert other("vm.ipc_close(kept['o'][1])") == 0
-            assert sorted(told(box)[2]) == [0, 4 * MIB]
+    assert (ipc_close(address), told()[2]) == (0, [0, 4 * MIB])
 
 
+@on(reserved_bytes=536_870_912, page_bytes=0)
 def test_memory_that_the_driver_keeps_is_nobodys() -> None:
-    with sim_box(machine(1, reserved_bytes=512 * MIB)) as box:
-        client = begun(box)
-        assert client(f"alloc({GIB})") == 0
+    free_, reserved = 14 * GIB + 512 * MIB, 512 * MIB
+    assert [init(), alloc(GIB)] == [0, 0]
 
-        first, second, _ = told(box)
+    first, second, _ = told()
 
-        assert first == [16 * GIB, 14 * GIB + 512 * MIB, GIB + 512 * MIB]
-        assert second == [16 * GIB, 14 * GIB + 512 * MIB, GIB, 512 * MIB]
-        assert client("memory()") == [14 * GIB + 512 * MIB, 15 * GIB + 512 * MIB]
-        assert client(f"[alloc(15 << 30), alloc({14 * GIB + 512 * MIB})]") == [2, 0]
-
-
-def test_stacks_take_memory_at_the_launch_that_needs_them() -> None:
-    growing = replace(PAGED, local_memory=True)
-    with sim_box(machine(1, context_bytes=CONTEXT, driver=growing)) as box:
-        client = begun(box)
-        assert client("launch('any')") == 0
-        before = box.gpus.device_bytes(box.uuid)
-
-        assert client("cuda.cuCtxSetLimit(0, word(9216))") == 0
-        assert box.gpus.device_bytes(box.uuid) == before
-        assert client("launch('any')") == 0
-        assert box.gpus.device_bytes(box.uuid) - before == 8192 * 40 * 1024
-        assert client("[cuda.cuCtxSetLimit(0, word(1024)), launch('any')]") == [0, 0]
-        assert box.gpus.device_bytes(box.uuid) - before == 8192 * 40 * 1024
-        assert client("cuda.cuDevicePrimaryCtxReset_v2(0)") == 0
-        assert box.gpus.device_bytes(box.uuid) == 0
+    assert (first.total, first.free, first.used) == (16 * GIB, free_, GIB + reserved)
+    assert (second.total, second.free, second.used) == (16 * GIB, free_, GIB)
+    assert second.reserved == reserved
+    assert memory() == [free_, 16 * GIB - reserved]
+    assert [alloc(15 << 30), alloc(free_)] == [2, 0]
 
 
-def test_code_that_is_loaded_lazily_takes_memory_at_its_first_launch() -> None:
-    with sim_box(machine(1, context_bytes=CONTEXT, driver=PAGED)) as box:
-        client = begun(box, CUDA_MODULE_LOADING="LAZY")
-        before = box.pages()
+@on(context_bytes=314_572_800, local_memory=True)
+def test_stacks_take_memory_at_the_launch_that_needs_them(box: SimBox) -> None:
+    def more() -> int:
+        return box.gpus.device_bytes(box.uuid) - before
 
-        assert client("function('any') and 0") == 0
-        assert box.pages() == before
-        assert client("launch('any')") == 0
-        assert box.pages() == before + 1
+    stack, stacks = 0, 8192 * 40 * 1024
+    assert [init(), launch("any")] == [0, 0]
+    before = box.gpus.device_bytes(box.uuid)
+    assert (cuda.cuCtxSetLimit(stack, word(9216)), more()) == (0, 0)
+    assert (launch("any"), more()) == (0, stacks)
+    assert (cuda.cuCtxSetLimit(stack, word(1024)), launch("any"), more()) == (0, 0, stacks)
+    assert (cuda.cuDevicePrimaryCtxReset_v2(0), box.gpus.device_bytes(box.uuid)) == (0, 0)
+
+
+@on(context_bytes=314_572_800)
+def test_code_that_is_loaded_lazily_takes_memory_at_its_first_launch(box: SimBox) -> None:
+    os.environ["CUDA_MODULE_LOADING"] = "LAZY"
+    assert init() == 0
+    before = box.pages()
+
+    assert function("any").value
+    assert box.pages() == before
+    assert (launch("any"), box.pages()) == (0, before + 1)

@@ -1,232 +1,170 @@
 """Virtual memory management of the simulated driver: its documented contract, and the ledger."""
 
-from collections.abc import Iterator
+from cuda.bindings import driver as cu
 
-import pytest
+from tests.native.programs.graph_client import done
+from tests.native.programs.virtual_client import *
+from tests.native.sim_box import SimBox
 
-from tests.native.sim_box import Client, SimBox, machine, sim_box
+MACHINE = {"capability": 9}
 
-PAGE = 2 << 20
+assert begin() == 0
 
 
-@pytest.fixture
-def box() -> Iterator[SimBox]:
-    with sim_box(machine(capability=9)) as made:
-        yield made
+def mapped(pages: int = 1, of: int = 4) -> tuple[int, int]:
+    """An address range, and memory mapped at its begin that nobody may access."""
+    at, (code, memory) = reserve(of * PAGE), create(pages * PAGE)
+    assert [code, map_at(at, pages * PAGE, memory)] == [0, 0]
+    return at, memory
 
 
 def test_memory_is_charged_to_the_device_of_its_properties_without_any_context(
     box: SimBox,
 ) -> None:
-    client = box.client()
+    assert cuda.cuDevicePrimaryCtxReset_v2(0) == 0
+    code, memory = create(3 * PAGE, 1)
 
-    assert client("[cuda.cuInit(0), keep('h', vm.create(3 * vm.PAGE, 1))[0]]") == [0, 0]
-
-    assert (box.pages(0), box.pages(1)) == (0, 3)
-    assert client("vm.release(kept['h'][1])") == 0
-    assert box.pages(1) == 0
-
-
-def test_memory_of_the_host_is_not_charged(box: SimBox, client: Client) -> None:
-    assert client("vm.create(vm.PAGE, 0, vm.HOST)[0]") == 0
-
-    assert box.pages() == 0
+    assert (code, box.pages(0), box.pages(1)) == (0, 0, 3)
+    assert (release(memory), box.pages(1)) == (0, 0)
+    assert (create(PAGE, 0, HOST)[0], box.pages()) == (0, 0)  # the host's is not charged
 
 
-@pytest.mark.parametrize(
-    ("call", "code"),
-    [
-        ("vm.create(vm.PAGE - 1)", 1),
-        ("vm.create(0)", 1),
-        ("vm.create(vm.PAGE, 7)", 101),
-        ("vm.create(vm.PAGE, 0, 9)", 1),
-        ("vm.create(16 << 30)", 0),
-        ("vm.create((16 << 30) + vm.PAGE)", 2),
-        ("vm.retain(4096)", 1),
-        ("[vm.release(123)]", 1),
-        ("[vm.unmap(0, 0)]", 1),
-        ("vm.take(0)", 1),
-    ],
-)
-def test_what_cannot_be_is_refused(client: Client, call: str, code: int) -> None:
-    assert client(f"{call}[0]") == code
+def test_what_cannot_be_is_refused() -> None:
+    for size, device, location, code in (
+        (PAGE - 1, 0, DEVICE, 1),
+        (0, 0, DEVICE, 1),
+        (PAGE, 7, DEVICE, 101),
+        (PAGE, 0, 9, 1),
+        ((16 << 30) + PAGE, 0, DEVICE, 2),
+        (16 << 30, 0, DEVICE, 0),
+    ):
+        assert create(size, device, location)[0] == code, (size, device, location)
+    assert [retain(4096)[0], release(123), unmap(0, 0), take(0)[0]] == [1] * 4
 
 
-def test_mapped_memory_stays_when_its_handle_is_released(box: SimBox, client: Client) -> None:
-    client("[keep('at', vm.reserve(8 * vm.PAGE)), vm.segment(kept['at'], 2 * vm.PAGE)]")
-    assert box.pages() == 2
-
-    assert client("vm.unmap(kept['at'], 2 * vm.PAGE)") == 0
-
-    assert box.pages() == 0
+def test_mapped_memory_stays_when_its_handle_is_released(box: SimBox) -> None:
+    at = reserve(8 * PAGE)
+    assert (segment(at, 2 * PAGE), box.pages()) == (0, 2)
+    assert (unmap(at, 2 * PAGE), box.pages()) == (0, 0)
 
 
-def test_memory_mapped_twice_shows_the_same_bytes_and_goes_with_the_last(
-    box: SimBox, client: Client
-) -> None:
-    client("[keep('at', vm.reserve(8 * vm.PAGE)), keep('h', vm.create(2 * vm.PAGE)[1])]")
-    assert (
-        client(
-            "[vm.map_at(kept['at'], 2 * vm.PAGE, kept['h']),"
-            " vm.map_at(kept['at'] + 4 * vm.PAGE, vm.PAGE, kept['h'], vm.PAGE),"
-            " vm.permit(kept['at'], 2 * vm.PAGE), vm.permit(kept['at'] + 4 * vm.PAGE, vm.PAGE),"
-            " vm.write(kept['at'] + vm.PAGE, b'seen twice'), vm.release(kept['h'])]"
-        )
-        == [0] * 6
-    )
+def test_memory_mapped_twice_shows_the_same_bytes_and_goes_with_the_last(box: SimBox) -> None:
+    at, memory = mapped(2, of=8)
+    again = at + 4 * PAGE
+    assert map_at(again, PAGE, memory, PAGE) == 0
+    assert [permit(at, 2 * PAGE), permit(again, PAGE)] == [0, 0]
+    assert [write(at + PAGE, b"seen twice"), release(memory)] == [0, 0]
 
-    assert client("vm.read(kept['at'] + 4 * vm.PAGE, 10)") == "seen twice"
-    assert client("vm.unmap(kept['at'], 2 * vm.PAGE)") == 0
-    assert box.pages() == 2
-    assert client("vm.unmap(kept['at'] + 4 * vm.PAGE, vm.PAGE)") == 0
-    assert box.pages() == 0
+    assert read(again, 10) == "seen twice"
+    assert (unmap(at, 2 * PAGE), box.pages()) == (0, 2)
+    assert (unmap(again, PAGE), box.pages()) == (0, 0)
 
 
-def test_contents_outlive_their_mapping(client: Client) -> None:
-    client("[keep('at', vm.reserve(4 * vm.PAGE)), keep('h', vm.create(vm.PAGE)[1])]")
-    client(
-        "[vm.map_at(kept['at'], vm.PAGE, kept['h']), vm.permit(kept['at'], vm.PAGE),"
-        " vm.write(kept['at'], b'still there'), vm.unmap(kept['at'], vm.PAGE)]"
-    )
-
-    assert client("vm.write(kept['at'], b'x')") == 1
-    client(
-        "[vm.map_at(kept['at'] + vm.PAGE, vm.PAGE, kept['h']),"
-        " vm.permit(kept['at'] + vm.PAGE, vm.PAGE)]"
-    )
-    assert client("vm.read(kept['at'] + vm.PAGE, 11)") == "still there"
+def test_contents_outlive_their_mapping() -> None:
+    at, memory = mapped()
+    assert [permit(at, PAGE), write(at, b"still there"), unmap(at, PAGE)] == [0, 0, 0]
+    assert write(at, b"x") == 1
+    assert [map_at(at + PAGE, PAGE, memory), permit(at + PAGE, PAGE)] == [0, 0]
+    assert read(at + PAGE, 11) == "still there"
 
 
-def test_nothing_is_accessible_before_it_is_permitted_nor_after_it_is_forbidden(
-    client: Client,
-) -> None:
-    client("[keep('at', vm.reserve(vm.PAGE)), keep('h', vm.create(vm.PAGE)[1])]")
-    client("vm.map_at(kept['at'], vm.PAGE, kept['h'])")
-
-    assert client("[vm.permitted(kept['at']), vm.write(kept['at'], b'x')]") == [0, 1]
-    assert client(
-        "[vm.permit(kept['at'], vm.PAGE), vm.permitted(kept['at']), vm.write(kept['at'], b'x')]"
-    ) == [0, 3, 0]
-    assert client("[vm.permit(kept['at'], vm.PAGE, 0, 0), vm.write(kept['at'], b'x')]") == [0, 1]
+def test_nothing_is_accessible_before_it_is_permitted_nor_after_it_is_forbidden() -> None:
+    at, _ = mapped()
+    assert [permitted(at), write(at, b"x")] == [0, 1]
+    assert [permit(at, PAGE), permitted(at), write(at, b"x")] == [0, 3, 0]
+    assert [permit(at, PAGE, 0, 0), write(at, b"x")] == [0, 1]
 
 
-def test_a_copy_may_cross_mappings_side_by_side_but_no_gap(client: Client) -> None:
-    client("keep('at', vm.reserve(4 * vm.PAGE))")
-    client("[vm.segment(kept['at'] + i * vm.PAGE, vm.PAGE) for i in (0, 1, 3)]")
+def test_a_copy_may_cross_mappings_side_by_side_but_no_gap() -> None:
+    at = reserve(4 * PAGE)
+    assert [segment(at + page * PAGE, PAGE) for page in (0, 1, 3)] == [0, 0, 0]
 
-    assert client("vm.write(kept['at'] + vm.PAGE - 4, b'crossing')") == 0
-    assert client("vm.read(kept['at'] + vm.PAGE - 4, 8)") == "crossing"
-    assert client("vm.write(kept['at'] + 2 * vm.PAGE - 4, b'crossing')") == 1
+    assert write(at + PAGE - 4, b"crossing") == 0
+    assert read(at + PAGE - 4, 8) == "crossing"
+    assert write(at + 2 * PAGE - 4, b"crossing") == 1
 
 
-def test_several_mappings_are_unmapped_at_once_but_never_a_part_of_one(
-    box: SimBox, client: Client
-) -> None:
-    client("keep('at', vm.reserve(8 * vm.PAGE))")
-    client("[vm.segment(kept['at'] + 2 * i * vm.PAGE, 2 * vm.PAGE) for i in (0, 1, 3)]")
+def test_several_mappings_are_unmapped_at_once_but_never_a_part_of_one(box: SimBox) -> None:
+    at = reserve(8 * PAGE)
+    assert [segment(at + 2 * pair * PAGE, 2 * PAGE) for pair in (0, 1, 3)] == [0, 0, 0]
 
-    assert client(
-        "[vm.unmap(kept['at'], vm.PAGE), vm.unmap(kept['at'] + vm.PAGE, 2 * vm.PAGE),"
-        " vm.unmap(kept['at'], 8 * vm.PAGE)]"
-    ) == [1, 1, 1]
+    for begin_, size in ((0, 1), (1, 2), (0, 8)):
+        assert unmap(at + begin_ * PAGE, size * PAGE) == 1
     assert box.pages() == 6
-    assert client("vm.unmap(kept['at'], 4 * vm.PAGE)") == 0
-    assert box.pages() == 2
+    assert (unmap(at, 4 * PAGE), box.pages()) == (0, 2)
 
 
-def test_addresses_are_aligned_mapped_once_and_freed_whole(client: Client) -> None:
-    client("[keep('at', vm.reserve(4 * vm.PAGE, 64 << 20)), keep('h', vm.create(vm.PAGE)[1])]")
+def test_addresses_are_aligned_mapped_once_and_freed_whole() -> None:
+    at, memory = reserve(4 * PAGE, 64 << 20), create(PAGE)[1]
+    assert at % (64 << 20) == 0
+    for where, size, code in (
+        (at + 4 * PAGE, PAGE, 1),
+        (at + 4096, PAGE, 1),
+        (at, 2 * PAGE, 1),
+        (at, PAGE, 0),
+        (at, PAGE, 1),
+    ):
+        assert map_at(where, size, memory) == code
+    assert [free_address(at, 4 * PAGE), unmap(at, PAGE)] == [1, 0]
+    for where, size, code in ((at, PAGE, 1), (at + PAGE, 4 * PAGE, 1), (at, 4 * PAGE, 0)):
+        assert free_address(where, size) == code
 
-    assert client("kept['at'] % (64 << 20)") == 0
-    assert client(
-        "[vm.map_at(kept['at'] + 4 * vm.PAGE, vm.PAGE, kept['h']),"
-        " vm.map_at(kept['at'] + 4096, vm.PAGE, kept['h']),"
-        " vm.map_at(kept['at'], 2 * vm.PAGE, kept['h']),"
-        " vm.map_at(kept['at'], vm.PAGE, kept['h']), vm.map_at(kept['at'], vm.PAGE, kept['h'])]"
-    ) == [1, 1, 1, 0, 1]
-    assert client(
-        "[vm.free_address(kept['at'], 4 * vm.PAGE), vm.unmap(kept['at'], vm.PAGE),"
-        " vm.free_address(kept['at'], vm.PAGE), vm.free_address(kept['at'], 4 * vm.PAGE)]"
-    ) == [1, 0, 1, 0]
+
+def test_a_retained_handle_is_the_one_that_was_mapped_and_is_released_again(box: SimBox) -> None:
+    at, memory = mapped()
+    assert [release(memory), release(memory)] == [0, 1]
+
+    assert retain(at + 100) == [0, memory]
+    assert (unmap(at, PAGE), box.pages()) == (0, 1)
+    assert ([release(memory), release(memory)], box.pages()) == ([0, 1], 0)
 
 
-def test_a_retained_handle_is_the_one_that_was_mapped_and_is_released_again(
-    box: SimBox, client: Client
-) -> None:
-    client("[keep('at', vm.reserve(vm.PAGE)), keep('h', vm.create(vm.PAGE)[1])]")
-    client("[vm.map_at(kept['at'], vm.PAGE, kept['h']), vm.release(kept['h'])]")
-    assert client("vm.release(kept['h'])") == 1
+def test_mapped_memory_is_not_freed_as_if_it_were_allocated(box: SimBox) -> None:
+    at, _ = mapped()
 
-    assert client("vm.retain(kept['at'] + 100) == [0, kept['h']]")
-    assert client("vm.unmap(kept['at'], vm.PAGE)") == 0
+    assert (cuda.cuMemFree_v2(U64(at)), box.pages()) == (1, 1)
+
+
+def test_it_outlives_contexts_and_goes_with_the_process(box: SimBox) -> None:
+    other = box.client()
+    assert other("[init(), vm.segment(vm.reserve(vm.PAGE), vm.PAGE)]") == [0, 0]
+    assert other("cuda.cuDevicePrimaryCtxRelease_v2(0)") == 0
     assert box.pages() == 1
-    assert client("[vm.release(kept['h']), vm.release(kept['h'])]") == [0, 1]
+    other.kill()
     assert box.pages() == 0
 
 
-def test_mapped_memory_is_not_freed_as_if_it_were_allocated(box: SimBox, client: Client) -> None:
-    client("[keep('at', vm.reserve(vm.PAGE)), vm.segment(kept['at'], vm.PAGE)]")
+def test_nvidias_own_bindings_work_on_it() -> None:
+    for name in (
+        "VIRTUAL_MEMORY_MANAGEMENT",
+        "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
+        "MULTICAST",
+    ):
+        known = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}_SUPPORTED")
+        assert done(cu.cuDeviceGetAttribute(known, 0)) == 1
+    prop = cu.CUmemAllocationProp()
+    prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    prop.location.id = 1
+    file = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    prop.requestedHandleTypes = file
+    recommended = cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+    page = done(cu.cuMemGetAllocationGranularity(prop, recommended))
+    handle = done(cu.cuMemCreate(page, prop, 0))
+    found = done(cu.cuMemGetAllocationPropertiesFromHandle(handle))
+    assert (page, found.location.id, found.requestedHandleTypes) == (PAGE, 1, file)
 
-    assert client("cuda.cuMemFree_v2(word(kept['at']))") == 1
-
-    assert box.pages() == 1
-
-
-def test_it_outlives_contexts_and_goes_with_the_process(box: SimBox, client: Client) -> None:
-    client("[keep('at', vm.reserve(vm.PAGE)), vm.segment(kept['at'], vm.PAGE)]")
-    assert client("cuda.cuDevicePrimaryCtxRelease_v2(0)") == 0
-    assert box.pages() == 1
-
-    client.kill()
-
-    assert box.pages() == 0
-
-
-BINDINGS = """
-from cuda.bindings import driver as cu
-
-def done(answer):
-    assert answer[0] == cu.CUresult.CUDA_SUCCESS, answer
-    return answer[1] if len(answer) == 2 else answer[1:]
-
-done(cu.cuInit(0))
-context = done(cu.cuDevicePrimaryCtxRetain(0))
-done(cu.cuCtxSetCurrent(context))
-attribute = cu.CUdevice_attribute
-print([done(cu.cuDeviceGetAttribute(a, 0)) for a in (
-    attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-    attribute.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-    attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)])
-prop = cu.CUmemAllocationProp()
-prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-prop.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-prop.location.id = 1
-prop.requestedHandleTypes = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-page = done(cu.cuMemGetAllocationGranularity(
-    prop, cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
-handle = done(cu.cuMemCreate(page, prop, 0))
-found = done(cu.cuMemGetAllocationPropertiesFromHandle(handle))
-print(page, found.location.id, found.requestedHandleTypes.name)
-address = done(cu.cuMemAddressReserve(page, 0, 0, 0))
-done(cu.cuMemMap(address, page, 0, handle, 0))
-access = cu.CUmemAccessDesc()
-access.location.type, access.location.id = prop.location.type, 1
-access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-done(cu.cuMemSetAccess(address, page, [access], 1))
-print(int(done(cu.cuPointerGetAttribute(
-    cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address))))
-done(cu.cuMemUnmap(address, page))
-done(cu.cuMemAddressFree(address, page))
-done(cu.cuMemRelease(handle))
-"""
-
-
-def test_nvidias_own_bindings_work_on_it(box: SimBox) -> None:
-    out = box.python(BINDINGS)
-
-    assert out.split("\n") == [
-        "[1, 1, 1]",
-        f"{PAGE} 1 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR",
-        "1",
-        "",
-    ]
+    address = done(cu.cuMemAddressReserve(page, 0, 0, 0))
+    done(cu.cuMemMap(address, page, 0, handle, 0))
+    access = cu.CUmemAccessDesc()
+    access.location.type, access.location.id = prop.location.type, 1
+    access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    done(cu.cuMemSetAccess(address, page, [access], 1))
+    ordinal = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    assert int(done(cu.cuPointerGetAttribute(ordinal, address))) == 1
+    for answer in (
+        cu.cuMemUnmap(address, page),
+        cu.cuMemAddressFree(address, page),
+        cu.cuMemRelease(handle),
+    ):
+        assert int(answer[0]) == 0

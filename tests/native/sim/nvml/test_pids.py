@@ -14,14 +14,11 @@ from typing import Final
 
 import pytest
 
-from gpumanager.sim.container.process import namespaces_available
 from gpumanager.units import MIB
 from tests.native.sim_box import Client, SimBox, sim_box
 
-MISSING = namespaces_available()
 pytestmark = [
     pytest.mark.namespaces,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
     pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace of one's own needs root"),
 ]
 
@@ -140,6 +137,20 @@ def test_a_process_that_sees_the_host_s_proc_is_told_of_and_lives(box: SimBox) -
     assert client("time.sleep(0.05) or alloc(1 << 20)") == 0
 
     assert [(one.pid, one.bytes_now) for one in box.gpus.processes()] == [(pid, 4 * MIB)]
+
+
+def test_a_mount_namespace_is_a_tenant_with_its_own_account(box: SimBox) -> None:
+    plain, contained = box.client(), box.client(prefix=["unshare", "--mount"])
+    plain("[init(), alloc(1 << 30)]")
+    contained("[init(), alloc(2 << 30), free(), alloc(1 << 20)]")
+    namespace = Path(f"/proc/{contained.pid}/ns/mnt").stat().st_ino
+
+    first, second = box.gpus.tenants()
+
+    assert first.devices[box.uuid].bytes_peak == 1 << 30
+    assert second.mount_namespace == namespace
+    assert second.devices[box.uuid].bytes_peak == 2 << 30
+    assert second.devices[box.uuid].bytes_now == MIB
 
 
 def wait_until_gone(pid: int) -> None:

@@ -1,166 +1,119 @@
 """What the simulated NVML tells of a card: power, temperature, clocks, its link, its serial."""
 
 import itertools
-import json
-from dataclasses import replace
+import time
+from collections.abc import Callable
 
-from gpumanager.sim.machine import Machine
-from tests.native.sim_box import SimBox, machine, sim_box
+import pynvml as nv
+import pytest
 
-ASK = """
-import ctypes, json, time, pynvml
-from pynvml import *
-nvmlInit()
-handles = [nvmlDeviceGetHandleByIndex(i) for i in range(nvmlDeviceGetCount())]
+from tests.native.programs.sim_client import alloc, cuda, held, init, spin, word
+from tests.native.sim.program import on
+from tests.native.sim_box import SimBox
+
+MACHINE = {"cuda_version": 12050}
+
+nv.nvmlInit()
+handles = [nv.nvmlDeviceGetHandleByIndex(index) for index in range(nv.nvmlDeviceGetCount())]
 h = handles[0]
-def error(function, *arguments):
-    try:
-        return function(*arguments)
-    except NVMLError as refused:
-        return refused.value
-def load():
-    cuda = ctypes.CDLL("libcuda.so.1")
-    context, module, spin = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    assert cuda.cuInit(0) == 0
-    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-    assert cuda.cuCtxSetCurrent(context) == 0
-    assert cuda.cuModuleLoadData(ctypes.byref(module), b"any image") == 0
-    assert cuda.cuModuleGetFunction(ctypes.byref(spin), module, b"spin") == 0
-    length = ctypes.c_uint64(30_000_000_000)
-    words = (ctypes.c_void_p * 1)(ctypes.addressof(length))
-    assert cuda.cuLaunchKernel(spin, 40, 1, 1, 1024, 1, 1, 0, None, words, None) == 0
-    while nvmlDeviceGetUtilizationRates(h).gpu < 100:
-        time.sleep(0.05)
-def ask():
-    return ANSWER
-PREPARE
-print(json.dumps(ask()))
-"""
 
 
-def told(box: SimBox, answer: str, prepare: str = "") -> object:
-    return json.loads(box.python(ASK.replace("ANSWER", answer).replace("PREPARE", prepare)))
+def error(function: Callable[..., object], *arguments: object) -> int:
+    with pytest.raises(nv.NVMLError) as refused:
+        function(*arguments)
+    return int(refused.value.value)
 
 
-def with_link(bandwidth: int) -> Machine:
-    """Bytes a second to the host."""
-    made = machine()
-    models = {name: replace(one, link_bandwidth=bandwidth) for name, one in made.models.items()}
-    return replace(made, models=models)
+def load() -> None:
+    """Work, until a whole sample period had it."""
+    assert [init(), spin(30_000_000_000)] == [0, 0]
+    while nv.nvmlDeviceGetUtilizationRates(h).gpu < 100:
+        time.sleep(0.01)
 
 
-def test_an_idle_gpu_draws_little_and_a_busy_one_its_limit(box: SimBox) -> None:
-    answer = (
-        "[nvmlDeviceGetPowerUsage(h), nvmlDeviceGetEnforcedPowerLimit(h),"
-        " nvmlDeviceGetTemperature(h, 0), nvmlDeviceGetCurrentClocksEventReasons(h)]"
-    )
+def test_an_idle_gpu_draws_little_and_a_busy_one_its_limit_and_energy_grows() -> None:
+    def told() -> tuple[int, ...]:
+        sensors = nv.nvmlDeviceGetTemperature(h, 0), nv.nvmlDeviceGetCurrentClocksEventReasons(h)
+        return nv.nvmlDeviceGetPowerUsage(h), nv.nvmlDeviceGetEnforcedPowerLimit(h), *sensors
 
-    assert told(box, answer) == [50_000, 300_000, 30, 1]
-    assert told(box, answer, "load()") == [300_000, 300_000, 80, 0]
-
-
-def test_energy_grows_with_what_ran(box: SimBox) -> None:
-    drawn = told(
-        box,
-        "[before, nvmlDeviceGetTotalEnergyConsumption(h)]",
-        "before = nvmlDeviceGetTotalEnergyConsumption(h); load()",
-    )
-
-    assert isinstance(drawn, list)
-    assert drawn[1] - drawn[0] > 300 * 150  # a sample period's worth at least: 300 W, 150 ms
+    before = nv.nvmlDeviceGetTotalEnergyConsumption(h)
+    assert told() == (50_000, 300_000, 30, 1)
+    load()
+    assert told() == (300_000, 300_000, 80, 0)
+    # a sample period's worth at least: 300 W, 150 ms
+    assert nv.nvmlDeviceGetTotalEnergyConsumption(h) - before > 300 * 150
 
 
-def test_limits_and_thresholds_are_told_and_those_of_fans_are_not(box: SimBox) -> None:
-    assert told(
-        box,
-        "[nvmlDeviceGetPowerManagementLimitConstraints(h), nvmlDeviceGetPowerManagementLimit(h),"
-        " nvmlDeviceGetTemperatureThreshold(h, NVML_TEMPERATURE_THRESHOLD_SHUTDOWN),"
-        " error(nvmlDeviceGetTemperatureThreshold, h, NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_MIN),"
-        " error(nvmlDeviceGetTemperatureThreshold, h, 8), error(nvmlDeviceGetTemperature, h, 9),"
-        " error(nvmlDeviceGetFanSpeed, h)]",
-    ) == [[100_000, 300_000], 300_000, 95, 3, 2, 2, 3]
+def test_limits_and_thresholds_are_told_and_those_of_fans_are_not() -> None:
+    threshold = nv.nvmlDeviceGetTemperatureThreshold
+
+    assert nv.nvmlDeviceGetPowerManagementLimitConstraints(h) == [100_000, 300_000]
+    assert nv.nvmlDeviceGetPowerManagementLimit(h) == 300_000
+    assert threshold(h, nv.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN) == 95
+    assert error(threshold, h, nv.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_MIN) == 3
+    assert error(threshold, h, 8) == error(nv.nvmlDeviceGetTemperature, h, 9) == 2
+    assert error(nv.nvmlDeviceGetFanSpeed, h) == 3
 
 
-def test_clocks_are_one_frequency(box: SimBox) -> None:
-    assert told(
-        box,
-        "[nvmlDeviceGetClock(h, NVML_CLOCK_SM, NVML_CLOCK_ID_CURRENT),"
-        " nvmlDeviceGetMaxClockInfo(h, NVML_CLOCK_MEM), nvmlDeviceGetSupportedMemoryClocks(h),"
-        " nvmlDeviceGetSupportedGraphicsClocks(h, 1410),"
-        " error(nvmlDeviceGetSupportedGraphicsClocks, h, 1), error(nvmlDeviceGetClockInfo, h, 4)]",
-    ) == [1410, 1410, [1410], [1410], 6, 2]
+def test_clocks_are_one_frequency() -> None:
+    assert nv.nvmlDeviceGetClock(h, nv.NVML_CLOCK_SM, nv.NVML_CLOCK_ID_CURRENT) == 1410
+    assert nv.nvmlDeviceGetMaxClockInfo(h, nv.NVML_CLOCK_MEM) == 1410
+    assert nv.nvmlDeviceGetSupportedMemoryClocks(h) == [1410]
+    assert nv.nvmlDeviceGetSupportedGraphicsClocks(h, 1410) == [1410]
+    assert error(nv.nvmlDeviceGetSupportedGraphicsClocks, h, 1) == 6
+    assert error(nv.nvmlDeviceGetClockInfo, h, 4) == 2
 
 
-def test_each_card_has_a_serial_it_is_found_by(box: SimBox) -> None:
-    found = told(
-        box,
-        "[[nvmlDeviceGetSerial(x) for x in handles],"
-        " [nvmlDeviceGetIndex(nvmlDeviceGetHandleBySerial(nvmlDeviceGetSerial(x)))"
-        " for x in handles],"
-        " len({nvmlDeviceGetBoardId(x) for x in handles}), nvmlDeviceGetBrand(h),"
-        " error(nvmlDeviceGetHandleBySerial, 'none')]",
-    )
+def test_each_card_has_a_serial_it_is_found_by() -> None:
+    serials = [nv.nvmlDeviceGetSerial(handle) for handle in handles]
 
-    assert isinstance(found, list)
-    serials, *rest = found
-    assert len(set(serials)) == 2
+    assert len(set(serials)) == len({nv.nvmlDeviceGetBoardId(handle) for handle in handles}) == 2
     assert all(len(serial) == 13 and serial.isdigit() for serial in serials)
-    assert rest == [[0, 1], 2, 2, 6]
+    found = [nv.nvmlDeviceGetHandleBySerial(serial) for serial in serials]
+    assert [nv.nvmlDeviceGetIndex(one) for one in found] == [0, 1]
+    assert (nv.nvmlDeviceGetBrand(h), error(nv.nvmlDeviceGetHandleBySerial, "none")) == (2, 6)
 
 
+@on(link_bandwidth=0)
+@on(link_bandwidth=25_000_000_000)
 def test_the_link_is_the_generation_that_carries_the_models_bandwidth(box: SimBox) -> None:
-    answer = (
-        "[nvmlDeviceGetCurrPcieLinkGeneration(h), nvmlDeviceGetMaxPcieLinkGeneration(h),"
-        " nvmlDeviceGetCurrPcieLinkWidth(h), nvmlDeviceGetPcieSpeed(h),"
-        " nvmlDeviceGetPcieThroughput(h, NVML_PCIE_UTIL_TX_BYTES),"
-        " error(nvmlDeviceGetPcieThroughput, h, 2)]"
-    )
+    generation, speed = (4, 16000) if box.machine.models["T4"].link_bandwidth else (3, 8000)
 
-    assert told(box, answer) == [3, 3, 16, 8000, 0, 2]
-    with sim_box(with_link(25 * 10**9)) as other:
-        assert told(other, answer) == [4, 4, 16, 16000, 0, 2]
+    assert nv.nvmlDeviceGetCurrPcieLinkGeneration(h) == generation
+    assert nv.nvmlDeviceGetMaxPcieLinkGeneration(h) == generation
+    assert (nv.nvmlDeviceGetCurrPcieLinkWidth(h), nv.nvmlDeviceGetPcieSpeed(h)) == (16, speed)
+    assert nv.nvmlDeviceGetPcieThroughput(h, nv.NVML_PCIE_UTIL_TX_BYTES) == 0
+    assert error(nv.nvmlDeviceGetPcieThroughput, h, 2) == 2
 
 
+@on(link_bandwidth=1_000_000)
 def test_a_copy_to_the_gpu_is_seen_on_the_link_in_its_direction() -> None:
-    with sim_box(with_link(10**6)) as box:  # a megabyte takes a second
-        client = box.client()
-        assert client("init()") == 0
-        assert client("alloc(60_000_000)") == 0
-        copy = (
-            "cuda.cuMemcpyHtoDAsync_v2(word(held[-1]), b'x' * 60_000_000, word(60_000_000), None)"
-        )
-        assert client(copy) == 0
+    size = 60_000_000  # a megabyte takes a second
+    assert [init(), alloc(size)] == [0, 0]
+    assert cuda.cuMemcpyHtoDAsync_v2(word(held[-1]), b"x" * size, word(size), None) == 0
 
-        assert told(
-            box,
-            "[nvmlDeviceGetPcieThroughput(h, NVML_PCIE_UTIL_TX_BYTES),"
-            " nvmlDeviceGetPcieThroughput(h, NVML_PCIE_UTIL_RX_BYTES)]",
-        ) == [0, 1000]
+    seen = [
+        nv.nvmlDeviceGetPcieThroughput(h, way)
+        for way in (nv.NVML_PCIE_UTIL_TX_BYTES, nv.NVML_PCIE_UTIL_RX_BYTES)
+    ]
+    assert seen == [0, 1000]
 
 
-def test_a_card_tells_its_cores_and_what_it_lacks(box: SimBox) -> None:
-    assert told(
-        box,
-        "[nvmlDeviceGetNumGpuCores(h), nvmlDeviceGetMemoryBusWidth(h), nvmlDeviceGetNumFans(h),"
-        " nvmlDeviceGetVirtualizationMode(h), nvmlUnitGetCount(), nvmlGetExcludedDeviceCount()]",
-    ) == [40 * 64, 5120, 0, 0, 0, 0]
+def test_a_card_tells_its_cores_and_what_it_lacks() -> None:
+    assert (nv.nvmlDeviceGetNumGpuCores(h), nv.nvmlDeviceGetMemoryBusWidth(h)) == (40 * 64, 5120)
+    assert (nv.nvmlDeviceGetNumFans(h), nv.nvmlDeviceGetVirtualizationMode(h)) == (0, 0)
+    assert (nv.nvmlUnitGetCount(), nv.nvmlGetExcludedDeviceCount()) == (0, 0)
 
 
-def test_samples_are_of_the_last_periods_and_newer_than_asked_for(box: SimBox) -> None:
-    samples = told(
-        box,
-        "[[[s.timeStamp, s.sampleValue.uiVal] for s in nvmlDeviceGetSamples(h, kind, 0)[1]]"
-        " for kind in (NVML_GPU_UTILIZATION_SAMPLES, NVML_TOTAL_POWER_SAMPLES)]"
-        " + [error(nvmlDeviceGetSamples, h, NVML_ENC_UTILIZATION_SAMPLES, 0)]"
-        " + [error(nvmlDeviceGetSamples, h, NVML_GPU_UTILIZATION_SAMPLES, 2**62)]",
-        "load()",
-    )
+def test_samples_are_of_the_last_periods_and_newer_than_asked_for() -> None:
+    load()
 
-    assert isinstance(samples, list)
-    utilization, power, encoder, newer = samples
-    stamps = [stamp for stamp, _ in utilization]
+    samples = nv.nvmlDeviceGetSamples(h, nv.NVML_GPU_UTILIZATION_SAMPLES, 0)[1]
+    stamps = [sample.timeStamp for sample in samples]
     assert stamps == sorted(set(stamps))
     assert {b - a for a, b in itertools.pairwise(stamps)} <= {166_666, 166_667}
-    assert utilization[-1][1] == 100
-    assert power[-1][1] == 300_000
-    assert (encoder, newer) == (3, 6)
+    assert samples[-1].sampleValue.uiVal == 100
+    power = nv.nvmlDeviceGetSamples(h, nv.NVML_TOTAL_POWER_SAMPLES, 0)[1]
+    assert power[-1].sampleValue.uiVal == 300_000
+    assert error(nv.nvmlDeviceGetSamples, h, nv.NVML_ENC_UTILIZATION_SAMPLES, 0) == 3
+    assert error(nv.nvmlDeviceGetSamples, h, nv.NVML_GPU_UTILIZATION_SAMPLES, 2**62) == 6

@@ -11,7 +11,7 @@ from gpumanager.errors import InputError
 from gpumanager.sim.gpu import Utilization
 from gpumanager.sim.machine import DriverBehaviour, UtilizationSamples
 from tests.native.sim.time.timeline import BEGIN, MARKER, PERIOD, Timeline, timeline
-from tests.native.sim_box import Client, machine, sim_box
+from tests.native.sim_box import machine, sim_box
 
 US = 1_000
 MS = 1_000_000
@@ -197,68 +197,6 @@ def test_who_dies_while_the_gpu_switches_to_it_leaves_the_gpu() -> None:
         line.advance(5 * MS)
 
         assert line.end(0, first) == 2 * MS + SWITCH // 2 + SWITCH
-
-
-@contextmanager
-def client_of(driver: DriverBehaviour) -> Iterator[Client]:
-    with sim_box(replace(machine(1), driver=driver)) as box:
-        client = box.client()
-        assert client("init()") == 0
-        yield client
-
-
-FLOOR = DriverBehaviour(event_floor_ns=3 * US, event_idle_ns=6 * US)
-
-
-def test_a_pair_of_events_behind_other_work_shows_the_floor_more() -> None:
-    with client_of(FLOOR) as client:
-        client("[spin(500_000_000), record('a'), record('b'), spin(10_000), record('c'), sync()]")
-
-        pairs = client("[elapsed('a', 'b'), elapsed('b', 'c'), elapsed('a', 'c')]")
-
-    assert pairs == pytest.approx([0.003, 0.013, 0.013], abs=1e-7)
-
-
-def test_a_pair_that_begins_on_an_idle_stream_shows_the_launch_too() -> None:
-    with client_of(FLOOR) as client:
-        idle = client(
-            "[spin(1), sync(), record('a'), spin(10_000_000), record('b'), sync(),"
-            " elapsed('a', 'b')]"
-        )[-1]
-        busy = client(
-            "[spin(500_000_000), record('a'), spin(10_000_000), record('b'), sync(),"
-            " elapsed('a', 'b')]"
-        )[-1]
-
-    assert busy == pytest.approx(10.003, abs=1e-5)
-    assert idle >= 10.009
-
-
-def test_events_are_stamped_in_half_microseconds() -> None:
-    with client_of(FLOOR) as client:
-        client("[spin(500_000_000), record('a'), spin(10_240), record('b'), sync()]")
-
-        nanoseconds = round(client("elapsed('a', 'b')") * 1e6)
-
-    assert nanoseconds in (13_000, 13_500)
-
-
-@pytest.mark.parametrize(("wanted", "held"), [(0, 1024), (64, 64)])
-def test_a_launch_blocks_once_so_many_wait(wanted: int, held: int) -> None:
-    with client_of(DriverBehaviour(queue_depth=wanted)) as client:
-        ended = "cuda.cuEventQuery(events['first'])"
-        client("[spin(2_000_000_000), record('first')]")
-        fits = client(f"[spin(1000, {held - 2}), {ended}]")
-        blocks = client(f"[spin(1000), {ended}]")
-
-    assert (fits, blocks) == ([0, 600], [0, 0])
-
-
-def test_a_kernel_of_fixed_work_takes_a_nanosecond_for_each_iteration() -> None:
-    with client_of(DriverBehaviour()) as client:
-        client("[spin(500_000_000), record('a'), spin(5_000_000, 1, 'work'), record('b'), sync()]")
-
-        assert client("elapsed('a', 'b')") == pytest.approx(5, abs=1e-5)
 
 
 def test_no_queue_is_deeper_than_there_is_room_for() -> None:

@@ -22,23 +22,83 @@ from tests.native.sim.time.timeline import (
 LONG = 100 * SLICE
 
 
-def test_a_process_alone_proceeds_at_full_speed() -> None:
-    with timeline(1) as line:
-        ends = [line.queue(0, 700), line.queue(0, 300)]
-
-        line.advance(5000)
-
-        assert [line.end(0, end) for end in ends] == [700, 1000]
+def work(process: int, duration: int = 0, **how: int) -> tuple[int, int, dict[str, int]]:
+    return process, duration, how
 
 
-def test_processes_have_the_gpu_in_turn_for_a_slice_each() -> None:
+@pytest.mark.parametrize(
+    ("queued", "ends"),
+    [
+        pytest.param(
+            [work(0, 700), work(0, 300)], [700, 1000], id="alone: at full speed, in order"
+        ),
+        pytest.param(
+            [work(process, 3 * SLICE // 2) for process in range(3)],
+            [7 * SLICE // 2, 8 * SLICE // 2, 9 * SLICE // 2],
+            id="processes have the GPU in turn for a slice each",
+        ),
+        pytest.param(
+            [work(0, 1000), work(1, 2 * SLICE)],
+            [1000, 1000 + 2 * SLICE],
+            id="who has nothing left yields at once",
+        ),
+        pytest.param(
+            [work(0, 1000, sms=SMS), work(0, 3000, lane=OTHER + 1, sms=SMS)],
+            [2000, 4000],
+            id="streams that want more SMs than there are proceed alike",
+        ),
+        pytest.param(
+            [
+                work(0, 1000),
+                work(0, kind=MARKER, lane=OTHER + 1, after=0),
+                work(0, 100, lane=OTHER + 1),
+            ],
+            [1000, 1000, 1100],
+            id="work waits for an event of another stream",
+        ),
+        pytest.param(
+            [
+                *(work(0, 300, lane=BLOCKING), work(0, 700, lane=BLOCKING + 1)),
+                *(work(0, 100, lane=LEGACY), work(0, 50, lane=BLOCKING + 2)),
+            ],
+            [300, 700, 800, 850],
+            id="the legacy stream waits for blocking streams, and they for it",
+        ),
+        pytest.param(
+            [work(0, 1000, lane=LEGACY), work(0, 300), work(0, 100, lane=LEGACY)],
+            [1000, 300, 1100],
+            id="streams that do not block run beside the legacy stream",
+        ),
+        pytest.param(
+            [
+                *(work(process, 800, kind=TO_DEVICE) for process in (0, 1)),
+                work(1, 800, kind=TO_HOST, lane=OTHER + 1),
+            ],
+            [800, 1600, 800],
+            id="copies of one direction follow each other whoever makes them",
+        ),
+        pytest.param(
+            [work(0, 800, kind=TO_DEVICE), work(0, 100)],
+            [800, 900],
+            id="a kernel after a copy in its stream waits for it",
+        ),
+        pytest.param([work(0, kind=MARKER)], [0], id="an event on a free GPU happens at once"),
+        pytest.param(
+            [work(0, 2 * SLICE), work(1, kind=MARKER)],
+            [2 * SLICE, SLICE],
+            id="an event waits for the turn of its process",
+        ),
+    ],
+)
+def test_what_is_queued_at_once_ends_in_its_turn(
+    queued: list[tuple[int, int, dict[str, int]]], ends: list[int]
+) -> None:
     with timeline(3) as line:
-        ends = [line.queue(process, 3 * SLICE // 2) for process in range(3)]
+        places = [(one, line.queue(one, duration, **how)) for one, duration, how in queued]
 
         line.advance(10 * SLICE)
 
-        halves = [line.end(process, end) * 2 // SLICE for process, end in enumerate(ends)]
-        assert halves == [7, 8, 9]
+        assert [line.end(*place) for place in places] == ends
 
 
 def test_a_machine_says_how_long_a_turn_lasts() -> None:
@@ -48,15 +108,6 @@ def test_a_machine_says_how_long_a_turn_lasts() -> None:
         line.advance(SLICE)
 
         assert [line.end(process, end) for process, end in enumerate(ends)] == [800, 1000]
-
-
-def test_a_process_with_nothing_left_yields_at_once() -> None:
-    with timeline(2) as line:
-        short, long = line.queue(0, 1000), line.queue(1, 2 * SLICE)
-
-        line.advance(5 * SLICE)
-
-        assert (line.end(0, short), line.end(1, long)) == (1000, 1000 + 2 * SLICE)
 
 
 def test_a_process_that_queues_more_as_its_work_ends_keeps_its_turn() -> None:
@@ -128,58 +179,6 @@ def test_streams_run_together_while_the_sms_suffice() -> None:
         assert line.account().sm_ns == 1000 * SMS
 
 
-def test_streams_that_want_more_sms_than_there_are_proceed_alike() -> None:
-    with timeline(1) as line:
-        short = line.queue(0, 1000, lane=OTHER, sms=SMS)
-        long = line.queue(0, 3000, lane=OTHER + 1, sms=SMS)
-
-        line.advance(9000)
-
-        assert (line.end(0, short), line.end(0, long)) == (2000, 4000)
-
-
-def test_a_stream_runs_in_order_however_many_sms_are_free() -> None:
-    with timeline(1) as line:
-        ends = [line.queue(0, 100) for _ in range(5)]
-
-        line.advance(1000)
-
-        assert [line.end(0, end) for end in ends] == [100, 200, 300, 400, 500]
-
-
-def test_work_waits_for_an_event_of_another_stream() -> None:
-    with timeline(1) as line:
-        first = line.queue(0, 1000, lane=OTHER)
-        line.queue(0, kind=MARKER, lane=OTHER + 1, after=first)
-        second = line.queue(0, 100, lane=OTHER + 1)
-
-        line.advance(5000)
-
-        assert line.end(0, second) == 1100
-
-
-def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it() -> None:
-    with timeline(1) as line:
-        before = [line.queue(0, length, lane=BLOCKING + n) for n, length in enumerate((300, 700))]
-        legacy = line.queue(0, 100, lane=LEGACY)
-        behind = line.queue(0, 50, lane=BLOCKING + 2)
-
-        line.advance(5000)
-
-        assert [line.end(0, end) for end in (*before, legacy, behind)] == [300, 700, 800, 850]
-
-
-def test_streams_that_do_not_block_run_beside_the_legacy_stream() -> None:
-    with timeline(1) as line:
-        line.queue(0, 1000, lane=LEGACY)
-        beside = line.queue(0, 300, lane=OTHER)
-        legacy = line.queue(0, 100, lane=LEGACY)
-
-        line.advance(5000)
-
-        assert (line.end(0, beside), line.end(0, legacy)) == (300, 1100)
-
-
 @pytest.mark.parametrize("kind", [TO_DEVICE, TO_HOST])
 def test_copies_run_beside_kernels_and_are_not_busy_time(kind: int) -> None:
     with timeline(1) as line:
@@ -191,26 +190,6 @@ def test_copies_run_beside_kernels_and_are_not_busy_time(kind: int) -> None:
         assert line.busy() == {0: 500}
 
 
-def test_copies_of_one_direction_follow_each_other_whoever_makes_them() -> None:
-    with timeline(2) as line:
-        ends = [line.queue(process, 800, kind=TO_DEVICE) for process in (0, 1)]
-        back = line.queue(1, 800, kind=TO_HOST, lane=OTHER + 1)
-
-        line.advance(5000)
-
-        assert (line.end(0, ends[0]), line.end(1, ends[1]), line.end(1, back)) == (800, 1600, 800)
-
-
-def test_a_kernel_after_a_copy_in_its_stream_waits_for_it() -> None:
-    with timeline(1) as line:
-        line.queue(0, 800, kind=TO_DEVICE)
-        kernel = line.queue(0, 100)
-
-        line.advance(5000)
-
-        assert line.end(0, kernel) == 900
-
-
 def test_a_memset_is_busy_time_and_no_launch() -> None:
     with timeline(1) as line:
         line.queue(0, 700, kind=MEMORY, sms=SMS)
@@ -220,21 +199,6 @@ def test_a_memset_is_busy_time_and_no_launch() -> None:
         account = line.account()
 
         assert (account.busy_ns, account.launches) == (1000, 1)
-
-
-def test_an_event_on_a_free_gpu_happens_at_once() -> None:
-    with timeline(1) as line:
-        assert line.end(0, line.queue(0, kind=MARKER)) == 0
-
-
-def test_an_event_waits_for_the_turn_of_its_process() -> None:
-    with timeline(2) as line:
-        line.queue(0, LONG)
-        event = line.queue(1, kind=MARKER)
-
-        line.advance(3 * SLICE)
-
-        assert line.end(1, event) == SLICE
 
 
 def test_a_full_queue_takes_no_more() -> None:

@@ -10,7 +10,7 @@ from gpumanager.sim.cluster.server import SimulatedApiServer
 from gpumanager.sim.in_memory import ManualClock
 from tests.kube.kube_clients import client_of
 
-pytest_plugins = ["tests.scheduler.extender_fixtures"]
+pytest_plugins = ["tests.kube.api_fixtures"]
 
 TIMES = LeaseTimes(duration=15, deadline=10, retry=2)
 LEASE = Key("leases", "kube-system", "extender")
@@ -21,15 +21,15 @@ def clock() -> ManualClock:
     return ManualClock(100.0)
 
 
-def replica(api: SimulatedApiServer, clock: ManualClock, us: str) -> LeaderElection:
-    server = client_of(api)
-    return LeaderElection(server, "kube-system", "extender", us, times=TIMES, clock=clock)
+def replica(server: SimulatedApiServer, clock: ManualClock, us: str, **more: Any) -> LeaderElection:
+    api = client_of(server)
+    return LeaderElection(api, "kube-system", "extender", us, times=TIMES, clock=clock, **more)
 
 
 async def test_the_first_leads_and_the_second_waits(
-    api: SimulatedApiServer, clock: ManualClock
+    server: SimulatedApiServer, clock: ManualClock
 ) -> None:
-    first, second = replica(api, clock, "first"), replica(api, clock, "second")
+    first, second = replica(server, clock, "first"), replica(server, clock, "second")
 
     await first.attempt()
     await second.attempt()
@@ -39,9 +39,9 @@ async def test_the_first_leads_and_the_second_waits(
 
 
 async def test_who_does_not_renew_stops_before_others_begin(
-    api: SimulatedApiServer, clock: ManualClock
+    server: SimulatedApiServer, clock: ManualClock
 ) -> None:
-    first, second = replica(api, clock, "first"), replica(api, clock, "second")
+    first, second = replica(server, clock, "first"), replica(server, clock, "second")
     await first.attempt()
     await second.attempt()
 
@@ -52,11 +52,11 @@ async def test_who_does_not_renew_stops_before_others_begin(
     clock.now += 5.0
     await second.attempt()
     assert (first.leads, second.leads) == (False, True)
-    assert api.objects.get(LEASE)["spec"]["leaseTransitions"] == 2
+    assert server.objects.get(LEASE)["spec"]["leaseTransitions"] == 2
 
 
-async def test_renewing_keeps_others_out(api: SimulatedApiServer, clock: ManualClock) -> None:
-    first, second = replica(api, clock, "first"), replica(api, clock, "second")
+async def test_renewing_keeps_others_out(server: SimulatedApiServer, clock: ManualClock) -> None:
+    first, second = replica(server, clock, "first"), replica(server, clock, "second")
     for _ in range(20):
         await first.attempt()
         await second.attempt()
@@ -67,9 +67,9 @@ async def test_renewing_keeps_others_out(api: SimulatedApiServer, clock: ManualC
 
 
 async def test_a_write_in_between_is_not_overwritten(
-    api: SimulatedApiServer, clock: ManualClock
+    server: SimulatedApiServer, clock: ManualClock
 ) -> None:
-    first, second, third = (replica(api, clock, us) for us in ("first", "second", "third"))
+    first, second, third = (replica(server, clock, us) for us in ("first", "second", "third"))
     await first.attempt()
     for one in (second, third):
         await one.attempt()
@@ -86,17 +86,16 @@ async def test_a_write_in_between_is_not_overwritten(
     await third.attempt()
 
     assert (second.leads, third.leads) == (True, False)
-    assert api.objects.get(LEASE)["spec"]["holderIdentity"] == "second"
+    assert server.objects.get(LEASE)["spec"]["holderIdentity"] == "second"
 
 
 async def test_an_api_server_that_is_away_ends_it_in_time(
-    api: SimulatedApiServer, clock: ManualClock
+    server: SimulatedApiServer, clock: ManualClock
 ) -> None:
     told: list[bool] = []
-    first = replica(api, clock, "first")
-    first._changed = told.append
+    first = replica(server, clock, "first", changed=told.append)
     await first.attempt()
-    await api.stop()
+    await server.stop()
 
     clock.now += 9.0
     await first.attempt()
@@ -108,8 +107,8 @@ async def test_an_api_server_that_is_away_ends_it_in_time(
     assert told == [True, False]
 
 
-async def test_who_leaves_gives_it_back(api: SimulatedApiServer, clock: ManualClock) -> None:
-    first, second = replica(api, clock, "first"), replica(api, clock, "second")
+async def test_who_leaves_gives_it_back(server: SimulatedApiServer, clock: ManualClock) -> None:
+    first, second = replica(server, clock, "first"), replica(server, clock, "second")
     await first.attempt()
 
     await first._release()
