@@ -164,7 +164,7 @@ class VirtualManager:
         place = self.directory(allocation) / CONTAINER_TURNS.name
         try:
             place.mkdir(exist_ok=True)
-            # runc reads it as the pod's root, who is nobody here in a pod with a user namespace.
+            # With a user namespace, runc reads it as an unprivileged user of the host.
             place.chmod(0o755)
         except OSError as error:
             raise VirtualManagerFailed("cannot make", place, error) from error

@@ -27,7 +27,7 @@ _SECTION: Final = re.compile(r"(?m)^(?=(?:removed|changed|added): )")
 
 
 class StaleDifference(Exception):
-    """It is not of these objects: `make chart` makes it anew."""
+    """The difference was made from other objects: run `make chart`."""
 
 
 def objects(text: str) -> Objects:

@@ -15,7 +15,7 @@ from gpumanager.sim.node import SimulatedNode
 from tests.view.view_world import BUSY, document, snapshot
 
 TOPOLOGIES = Path(__file__).parents[1] / "gpu/topologies"
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE = "http://127.0.0.1:1"
 AGENT_PAGE = json.dumps(document(snapshot(BUSY, gpus=3)))
 """What the agent of a node with three GPUs answers for `/api/node`."""
 
@@ -84,7 +84,7 @@ def flags_of(directory: Path) -> list[str]:
         *("--device-plugin-path", str(directory / "kubelet")),
         *("--pod-resources-socket", str(directory / "pod-resources.sock")),
         *("--container-runtime-endpoint", str(directory / "cri.sock")),
-        *("--kubelet-endpoint", NOBODY),
+        *("--kubelet-endpoint", UNREACHABLE),
         *("--virtual-manager-path", str(directory / "vm")),
         *("--checkpoint-path", str(directory / "checkpoint")),
         *("--volume-base", str(directory / "volumes")),

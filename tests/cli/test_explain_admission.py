@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumanager.cli import run
-from tests.cli.commands import AGENT_PAGE, NOBODY, answering, kubeconfig
+from tests.cli.commands import AGENT_PAGE, UNREACHABLE, answering, kubeconfig
 
 POD = {"spec": {"nodeName": "node-a"}, "status": {"phase": "Running"}}
 EVENT = {"reason": "GpuPlanCorrected", "message": "has GPU 1", "lastTimestamp": "2026-01-01"}
@@ -26,7 +26,7 @@ def server() -> Iterator[str]:
 
 
 def explain(pod: str, *words: str) -> int:
-    return run(["explain", pod, "--extender", NOBODY, *words])
+    return run(["explain", pod, "--extender", UNREACHABLE, *words])
 
 
 def test_the_agent_tells_what_happened_on_the_node(
@@ -92,7 +92,7 @@ def test_a_pod_that_none_of_those_asked_knows_is_an_error_of_one_line(
 ) -> None:
     config = kubeconfig(tmp_path, server)
 
-    assert explain(*words.format(server=server, nobody=NOBODY, config=config).split()) == 1
+    assert explain(*words.format(server=server, nobody=UNREACHABLE, config=config).split()) == 1
 
     error = capsys.readouterr().err
     assert error.count("\n") == 1
