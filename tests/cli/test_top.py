@@ -16,7 +16,7 @@ from gpumanager.cli.output.top_rows import RowsView
 from gpumanager.cli.top import list_cluster_nodes
 from gpumanager.view.figures import ASCII, UNICODE, Glyphs
 from gpumanager.view.node import NodeView, Seen
-from tests.cli.commands import AGENT_PAGE, NOBODY, answering
+from tests.cli.commands import AGENT_PAGE, UNREACHABLE, answering
 from tests.view.view_world import BUSY, CLUSTER_NODE, container, device, document, seen, snapshot
 
 NODE = seen(*BUSY, gpus=3)
@@ -76,14 +76,14 @@ def test_json_has_a_record_for_each_node(agent: str, capsys: pytest.CaptureFixtu
 def test_of_several_nodes_those_that_answer_are_shown_and_the_rest_is_told(
     agent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["top", "--once", "--agent", agent, "--agent", NOBODY]) == 1
+    assert run(["top", "--once", "--agent", agent, "--agent", UNREACHABLE]) == 1
 
     shown = capsys.readouterr()
     assert "team/train-0" in shown.out
     assert "away: Connection refused" in shown.out
     assert "cannot ask the agent" in shown.err
     assert "--agent http://HOST:PORT" in shown.err
-    assert run(["top", "--json", "--agent", agent, "--agent", NOBODY]) == 1
+    assert run(["top", "--json", "--agent", agent, "--agent", UNREACHABLE]) == 1
     assert "error" in json.loads(capsys.readouterr().out)["nodes"][1]
 
 
@@ -140,7 +140,7 @@ def test_the_last_picture_is_kept_while_an_agent_does_not_answer() -> None:
 def test_the_last_picture_of_a_cluster_is_kept_while_its_extender_is_away() -> None:
     before = [replace(NODE, at=3.0)]
 
-    (away,) = list_cluster_nodes(NOBODY, None, before)
+    (away,) = list_cluster_nodes(UNREACHABLE, None, before)
 
     assert (away.node, away.at) == (NODE.node, 3.0)
     assert "cannot ask the extender: Connection refused" in away.trouble
